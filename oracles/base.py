@@ -1,0 +1,134 @@
+"""What an oracle is, what it is asked and what it answers: plain data, all of it fit for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastlora_verify.kernels.info import KernelInfo
+
+Value = float | int | str | None
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """The small SwiGLU block that the 2x rule is measured on; the default is the review's NF4 fixture."""
+
+    widths: tuple[int, int] = (8, 12)  # hidden, intermediate
+    shape: tuple[int, ...] = (2, 3)  # leading dimensions of the input
+    rank: int = 2
+    alpha: int = 4
+    sibling_scale: float = 4.0  # the up projection's weight is multiplied by it before quantising
+    b_std: float = 0.2  # lora_B is drawn from a normal distribution of this width
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may choose. Fields that an oracle has no use for are ignored by it."""
+
+    seeds: tuple[int, ...] | None = None  # None: the oracle's own
+    device: str = "cpu"
+    quick: bool = False  # the smallest run that is still a verdict: a mutant's column
+    fixture: Fixture | None = None  # None: the oracle's own
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number (or word). `ok` is None where it is reported and not judged."""
+
+    name: str
+    value: Value
+    limit: Value = None
+    unit: str = ""
+    ok: bool | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure as a JSON object; a float that JSON has no word for becomes a string."""
+        return {
+            "name": self.name,
+            "value": _plain(self.value),
+            "limit": _plain(self.limit),
+            "unit": self.unit,
+            "ok": self.ok,
+        }
+
+
+@dataclass(frozen=True)
+class OracleResult:
+    """An oracle's answer for one kernel. `ok` None: not run, and `summary` says why."""
+
+    oracle: str
+    kernel: str
+    ok: bool | None
+    summary: str
+    figures: tuple[Figure, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer as a JSON object."""
+        return {
+            "oracle": self.oracle,
+            "kernel": self.kernel,
+            "ok": self.ok,
+            "summary": self.summary,
+            "figures": [figure.as_json() for figure in self.figures],
+        }
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A check of a kernel against something independent of it."""
+
+    id: str
+    title: str
+    sees: str
+    blind_to: str
+    check: Callable[[KernelInfo, Options], OracleResult]
+
+
+class NotRunError(Exception):
+    """This oracle, or one of its rows, cannot be had here; the text says what is missing."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as `Type: first line of its text`, at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+
+
+def judged(oracle: str, kernel: str, figures: list[Figure], passed: str) -> OracleResult:
+    """The answer that `figures` amount to: red if one is, "not run" if none was judged, else `passed`.
+
+    A check that judged nothing must not read as a success.
+    """
+    red = [figure for figure in figures if figure.ok is False]
+    if red:
+        more = f" (and {len(red) - 1} more)" if len(red) > 1 else ""
+        return OracleResult(oracle, kernel, False, told(red[0]) + more, tuple(figures))
+    if not any(figure.ok for figure in figures):
+        missing = [figure for figure in figures if isinstance(figure.value, str)]
+        reason = str(missing[0].value) if missing else "not run: nothing to judge"
+        return OracleResult(oracle, kernel, None, reason, tuple(figures))
+    return OracleResult(oracle, kernel, True, passed, tuple(figures))
+
+
+def told(figure: Figure) -> str:
+    """A figure in words: `dX, seed 11: 4.93 x (limit 2 x)`."""
+    value, limit = _short(figure.value), _short(figure.limit)
+    unit = f" {figure.unit}" if figure.unit else ""
+    end = f" (limit {limit}{unit})" if figure.limit is not None else ""
+    return f"{figure.name}: {value}{unit}{end}"
+
+
+def _short(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plain(value: Value) -> Value:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
