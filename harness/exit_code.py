@@ -1,0 +1,72 @@
+"""Every exit status, and the one that a finished run earns."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from fastlora_verify.reports.record import MutantRecord, Result, RunRecord
+
+
+class ExitCode(IntEnum):
+    """Statuses of the command. Where several apply, the first in ORDER is given."""
+
+    OK = 0  # every mutant killed or allowed
+    SURVIVORS = 1  # survivors that the target's table does not allow
+    USAGE = 2  # the command line, a target file or a record is wrong, or a device is missing
+    UNEXPLAINED = 3  # timeouts, crashes, mutants not viable or never reached, without an allowance
+    RED_CONTROL = 4  # the unmutated suite or another control is red: no verdict would mean anything
+    NOTHING_TO_RUN = 5  # no mutant, no test or no record was selected
+    FAULT = 70  # a fault of ours
+
+
+ORDER = (
+    ExitCode.FAULT,
+    ExitCode.USAGE,
+    ExitCode.RED_CONTROL,
+    ExitCode.NOTHING_TO_RUN,
+    ExitCode.SURVIVORS,
+    ExitCode.UNEXPLAINED,
+    ExitCode.OK,
+)
+
+
+def of_run(record: RunRecord) -> ExitCode:
+    """The status of a run that came to its end.
+
+    A mutant counts as a survivor when it survived in some column and was killed in none: what the CPU suite
+    can't show may be shown on a card.
+    """
+    applying = {ExitCode.OK} | {_of_mutant(mutant) for mutant in record.mutants}
+    if not _verdicts(record):
+        applying.add(ExitCode.NOTHING_TO_RUN)
+    if record.audit and record.audit.differences:
+        applying.add(ExitCode.FAULT)
+    return next(code for code in ORDER if code in applying)
+
+
+def is_survivor(mutant: MutantRecord) -> bool:
+    """True if the mutant survived somewhere and was killed nowhere, allowed or not."""
+    statuses = {result.status for result in mutant.results.values()}
+    return "survived" in statuses and "killed" not in statuses
+
+
+def is_unexplained(result: Result) -> bool:
+    """True for an outcome that says nothing about the tests, or a kill without the mutant having run."""
+    if result.status in ("timeout", "crash", "not-viable"):
+        return True
+    return result.status == "killed" and not result.reached and not result.reached_import
+
+
+def _of_mutant(mutant: MutantRecord) -> ExitCode:
+    if mutant.allowed is not None:
+        return ExitCode.OK
+    if is_survivor(mutant):
+        return ExitCode.SURVIVORS
+    if any(is_unexplained(result) for result in mutant.results.values()):
+        return ExitCode.UNEXPLAINED
+    return ExitCode.OK
+
+
+def _verdicts(record: RunRecord) -> bool:
+    results = [result for mutant in record.mutants for result in mutant.results.values()]
+    return any(result.status not in ("not-run", "no-site") for result in results)

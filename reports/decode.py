@@ -1,0 +1,74 @@
+"""JSON data into dataclasses, checked against their annotations."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+class RecordError(ValueError):
+    """The data is not a run record that this version reads; the message is one sentence."""
+
+
+def decode(kind: Any, value: Any, where: str) -> Any:
+    """`value` as an instance of the annotation `kind`; `where` names the place in messages.
+
+    Knows dataclasses, `tuple[T, ...]`, `Mapping[str, T]`, `T | None`, Literal, int, float, str and bool.
+    A name that the dataclass lacks is ignored: a later release with the same schema version may add some.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _decode_dataclass(kind, value, where)
+    if origin in (types.UnionType, Union):
+        return _decode_optional(kind, value, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise RecordError(f"{where} is {value!r}, allowed: {', '.join(map(repr, arguments))}")
+        return value
+    if origin is tuple:
+        items = enumerate(_list(value, where))
+        return tuple(decode(arguments[0], item, f"{where}[{i}]") for i, item in items)
+    if origin is Mapping:
+        return {
+            key: decode(arguments[1], item, f"{where}.{key}") for key, item in _dict(value, where).items()
+        }
+    return _decode_scalar(kind, value, where)
+
+
+def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
+    data, hints, got = _dict(value, where), get_type_hints(kind), {}
+    for item in fields(kind):
+        if item.name in data:
+            got[item.name] = decode(hints[item.name], data[item.name], f"{where}.{item.name}")
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise RecordError(f"{where} has no {item.name!r}")
+    return kind(**got)
+
+
+def _decode_optional(kind: Any, value: Any, where: str) -> Any:
+    if value is None:
+        return None
+    [inner] = [arg for arg in get_args(kind) if arg is not types.NoneType]
+    return decode(inner, value, where)
+
+
+def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not kind:
+        raise RecordError(f"{where} is {value!r}, not of type {kind.__name__}")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise RecordError(f"{where} is not a list")
+    return list(value)
+
+
+def _dict(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RecordError(f"{where} is not an object")
+    return value

@@ -1,0 +1,260 @@
+"""The run record: what a run did and found, as data and as JSON (schema version 1).
+
+The harness writes it, the reports read it; nothing else passes between them. JSON names are the field names,
+with one addition: a mutant also has `kernel`, its kernels' names joined by a comma.
+
+Revisions (`source_rev`, `tests_rev`) are a commit where the tree is one, else `sha256:` and a digest of its
+content. Times are seconds of wall clock; `started_at` is ISO 8601 in UTC. `passed`, `failed`, `errors`,
+`skipped`, `xfailed`, `xpassed` are the numbers that a plain pytest run of the whole suite prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fastlora_verify.reports.decode import RecordError, decode
+
+SCHEMA_VERSION = 1
+
+Status = Literal["killed", "survived", "timeout", "crash", "not-viable", "no-site", "not-run"]
+How = Literal["assertion", "exception"]
+Mode = Literal["fork", "spawn", "cold"]
+
+__all__ = ["SCHEMA_VERSION", "RecordError", "RunRecord", "dumps", "from_json", "loads", "to_json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Outcomes of one run of the whole suite, as pytest counts them."""
+
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    skipped: int = 0
+    xfailed: int = 0
+    xpassed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(Counts):
+    """The unmutated suite in one column."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """One check of the column before any mutant: unmutated, warm-equals-cold, identity, raise."""
+
+    name: str
+    ok: bool
+    summary: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One tree on one device."""
+
+    id: str  # "head:cpu"
+    device: str  # "cpu" | "cuda"
+    source_rev: str = ""
+    tests_rev: str = ""
+    baseline: Baseline | None = None  # None: the suite did not run here
+    controls: tuple[Control, ...] = ()
+    mode: Mode = "fork"  # how children start; "cold": a new interpreter each, why is in `notes`
+    needs_card: tuple[str, ...] = ()  # tests that are skipped here for want of a card
+    device_name: str | None = None
+    not_run: str | None = None  # why nothing ran in this column
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Killer:
+    """A test that passes on the unmutated tree and did not on the mutant."""
+
+    test: str  # pytest's node id
+    effect: str = "fails"  # what became of its pass: "fails", "vanished", "skips"…
+    exception: str = ""  # the exception's class name
+    message: str = ""
+    how: How = "assertion"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachedTest:
+    """A green test that ran the mutated scope; `triggered` if it ran the changed line itself."""
+
+    test: str
+    triggered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Counts):
+    """One mutant in one column."""
+
+    status: Status
+    how: How | None = (
+        None  # of a kill: by an assertion of the tests, or only by an exception in the mutated scope
+    )
+    reached: int = 0  # tests that ran the mutated scope
+    triggered: int = 0  # tests in which the mutant's condition was true or its changed line ran
+    reached_import: bool = False  # ran outside of any test: import, collection, session fixtures
+    triggered_import: bool = False
+    killers: tuple[Killer, ...] = ()
+    reached_tests: tuple[
+        ReachedTest, ...
+    ] = ()  # of survivors; bounded by the writer, so may be shorter than `reached`
+    seconds: float = 0.0
+    note: str = ""  # why it was neither killed nor survived, or what else a reader must know
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A number that an oracle measured. `limit` None: it is reported, not judged."""
+
+    name: str
+    value: float
+    limit: float | None = None
+    unit: str = ""
+    ok: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleRecord:
+    """What one oracle says of one kernel. `ok` None: it could not say."""
+
+    oracle: str
+    kernel: str
+    ok: bool | None
+    summary: str
+    figures: tuple[Figure, ...] = ()
+    column: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantRecord:
+    """One changed source and what each column and oracle made of it."""
+
+    name: str
+    mutation: str
+    family: str
+    kernels: tuple[str, ...]
+    file: str  # relative to the target's copy
+    line: int
+    scope: str
+    gist: str
+    diff: str
+    results: Mapping[str, Result] = field(default_factory=dict)  # by column id
+    oracles: tuple[OracleRecord, ...] = ()
+    allowed: str | None = None  # the written reason of an allowance
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSiteRecord:
+    """A mutation that finds no place in a kernel, and why."""
+
+    mutation: str
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetRecord:
+    """Which tree was under review."""
+
+    name: str
+    file: str
+    kernels: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What the target ran on; a version is None where the library is not installed."""
+
+    python: str | None = None
+    torch: str | None = None
+    peft: str | None = None
+    bitsandbytes: str | None = None
+    transformers: str | None = None
+    pytest: str | None = None
+    cpu: str | None = None
+    device_name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditDifference:
+    """A mutant whose plain pytest run on an edited copy disagrees with the record."""
+
+    mutant: str
+    column: str
+    recorded: str
+    plain: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Mutants that were run again as plain pytest on edited copies."""
+
+    checked: int
+    differences: tuple[AuditDifference, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A whole run."""
+
+    schema_version: int = SCHEMA_VERSION
+    tool_version: str
+    command: tuple[str, ...]
+    started_at: str
+    seconds: float = 0.0
+    target: TargetRecord
+    environment: Environment
+    columns: tuple[Column, ...]
+    mutants: tuple[MutantRecord, ...] = ()
+    no_sites: tuple[NoSiteRecord, ...] = ()
+    oracles: tuple[OracleRecord, ...] = ()  # on the unmutated kernels
+    audit: Audit | None = None
+
+
+def to_json(record: RunRecord) -> dict[str, Any]:
+    """The record as data that `json.dumps` takes."""
+    data = asdict(record)
+    for mutant in data["mutants"]:
+        mutant["kernel"] = ", ".join(mutant["kernels"])
+    return data
+
+
+def from_json(data: object) -> RunRecord:
+    """The record from JSON data; unknown names are ignored.
+
+    Raises RecordError, one sentence, for another schema version, a missing name or a value of another type.
+    """
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise RecordError("not a run record of fastlora-verify: it has no schema_version")
+    version = data["schema_version"]
+    if version != SCHEMA_VERSION:
+        raise RecordError(
+            f"schema version {version!r} is unknown: this fastlora-verify reads version {SCHEMA_VERSION}; "
+            "read the record with the release that wrote it"
+        )
+    record: RunRecord = decode(RunRecord, data, "record")
+    return record
+
+
+def dumps(record: RunRecord) -> str:
+    """The record as JSON text, ending in a newline."""
+    return json.dumps(to_json(record), indent=1, ensure_ascii=False) + "\n"
+
+
+def loads(text: str) -> RunRecord:
+    """The record from JSON text; raises RecordError also when the text is no JSON."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RecordError(f"not JSON: {error.msg} at line {error.lineno}") from error
+    return from_json(data)
