@@ -9,13 +9,13 @@ from pathlib import Path
 from fastlora_verify.harness.exit_code import ExitCode
 
 
-class ReportedError(Exception):
+class Failure(Exception):  # noqa: N818 - its subclasses name what failed
     """A failure with a message for the user; `exit_code` is the command's status."""
 
     exit_code = ExitCode.USAGE
 
 
-class TargetError(ReportedError):
+class TargetError(Failure):
     """A target can't be read or asks for what isn't there."""
 
     def __init__(
@@ -25,7 +25,7 @@ class TargetError(ReportedError):
         super().__init__(f"{where}: {problem}" + (f"; allowed: {allowed}" if allowed else ""))
 
 
-class UnknownName(ReportedError):
+class UnknownName(Failure):
     """A mutation, kernel, family, oracle or format that doesn't exist; names the nearest that do."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, see: str = "") -> None:
@@ -42,14 +42,14 @@ class UnknownName(ReportedError):
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
-class UnknownDevice(ReportedError):
+class UnknownDevice(Failure):
     """A device that no suite can be run on."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"unknown device {name!r}; allowed: cpu, cuda")
 
 
-class NoDevice(ReportedError):
+class NoDevice(Failure):
     """The only column asked for needs a device that the target's interpreter doesn't see."""
 
     def __init__(self, device: str, reason: str) -> None:
@@ -59,7 +59,7 @@ class NoDevice(ReportedError):
         )
 
 
-class PythonError(ReportedError):
+class PythonError(Failure):
     """The interpreter that is to run the target doesn't start or lacks what the run needs."""
 
     def __init__(self, python: str, problem: str) -> None:
@@ -68,18 +68,18 @@ class PythonError(ReportedError):
         )
 
 
-class FileError(ReportedError):
+class FileError(Failure):
     """A file of the command line can't be read or written."""
 
     def __init__(self, path: Path | str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
 
 
-class UsageError(ReportedError):
+class UsageError(Failure):
     """Options that don't fit together."""
 
 
-class RedControl(ReportedError):
+class RedControl(Failure):
     """A control is red, so that no mutant's outcome would mean anything."""
 
     exit_code = ExitCode.RED_CONTROL
@@ -89,13 +89,13 @@ class RedControl(ReportedError):
         super().__init__(text + (f"; {hint}" if hint else ""))
 
 
-class NothingToRun(ReportedError):
+class NothingToRun(Failure):
     """The selection is empty."""
 
     exit_code = ExitCode.NOTHING_TO_RUN
 
 
-class FaultOfOurs(ReportedError):
+class FaultOfOurs(Failure):
     """An unexpected exception of this tool; `saved` is where its traceback lies."""
 
     exit_code = ExitCode.FAULT
