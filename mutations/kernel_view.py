@@ -1,0 +1,221 @@
+"""A kernel as mutations see it: its roles resolved, and one abstract run from each entry to the last gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import libcst as cst
+
+from fastlora_verify.mutations.base import KernelRoles
+from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
+from fastlora_verify.mutations.source import ParsedModule, TargetSource
+from fastlora_verify.mutations.values import Label, Value, alternatives, elements, resolve
+
+
+@dataclass(frozen=True)
+class Place:
+    """A function of the target in one of its roles."""
+
+    module: ParsedModule
+    scope: str  # dotted, inside the module
+    node: cst.FunctionDef
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One position of backward's result: the gradient of one input of the Function."""
+
+    kind: str  # X, A, B, …
+    sibling: str
+    value: Value  # the gradient
+    node: cst.CSTNode | None  # the expression in the returned sequence
+
+
+class KernelView:
+    """Roles, entries, the Function's run. Everything is found by data flow, nothing by local names."""
+
+    def __init__(self, source: TargetSource, roles: KernelRoles) -> None:
+        self.source = source
+        self.roles = roles
+        self.interpreter = Interpreter(source, roles.function)
+        self.entries = [self.place(scope) for scope in roles.entries]
+        self.guards = [self.place(scope) for scope in roles.guards]
+        self.helpers = [self.place(scope) for scope in roles.helpers]
+        self.patcher = self.place(roles.patcher)
+        self.unpatcher = self.place(roles.unpatcher)
+        self.entry_env: dict[str, Env] = {}
+        for entry in self.entries:
+            self._run_entry(entry)
+
+    def place(self, scope: str) -> Place:
+        module, inner, node = self.source.resolve(scope)
+        if not isinstance(node, cst.FunctionDef):
+            raise LookupError(f"{scope} is a class, a function was expected")
+        return Place(module, inner, node)
+
+    @property
+    def run(self) -> FunctionRun | None:
+        return self.interpreter.run
+
+    def _run_entry(self, entry: Place) -> None:
+        machine = self.interpreter
+        env = Env(entry.module, machine.closure_env(entry.module, entry.scope))
+        owner, x = owner_and_input(entry.node)
+        for param in all_params(entry.node.params):
+            name = param.name.value
+            if param is x:
+                env.names[name] = Value("source", param, name=name, own=frozenset({Label("X")}))
+            elif param is owner:
+                env.names[name] = Value("object", param, name=name)
+            else:
+                env.names[name] = Value("unknown", param, name=name)
+        machine.phase = f"entry {entry.scope}"
+        machine.block(entry.node.body.body, env)
+        machine.phase = ""
+        self.entry_env[entry.scope] = env
+
+    # -- places of the Function ---------------------------------------------------------------------------
+
+    @cached_property
+    def forward(self) -> Place:
+        return self.place(f"{self.roles.function}.forward")
+
+    @cached_property
+    def backward(self) -> Place:
+        return self.place(f"{self.roles.function}.backward")
+
+    @property
+    def apply_entry(self) -> Place | None:
+        """The entry that calls the Function itself."""
+        if self.run is None:
+            return None
+        for entry in self.entries:
+            if any(a is entry.node for a in entry.module.ancestors(self.run.call)):
+                return entry
+        return None
+
+    def seen(self, phase: str) -> dict[cst.CSTNode, list[Value]]:
+        """The expressions evaluated in a phase ("forward", "backward", "entry SCOPE"), helpers' included."""
+        return self.interpreter.seen[phase]
+
+    def in_backward(self, node: cst.CSTNode) -> bool:
+        return node is self.backward.node or any(a is self.backward.node for a in self.backward.module.ancestors(node))
+
+    def module_of(self, node: cst.CSTNode) -> ParsedModule:
+        """The module that a node stands in."""
+        for module in self.source.modules.values():
+            if module.parent(node) is not None:
+                return module
+        raise LookupError("a node of no module")
+
+    # -- gradients ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The gradients that backward returns for X, and for every A and B."""
+        run = self.run
+        if run is None or run.gradients is None:
+            return ()
+        gradients = resolve(run.gradients)
+        items = gradients.items or () if gradients.kind == "seq" else ()
+        nodes = self._returned_nodes(gradients)
+        found = []
+        for i, (argument, gradient) in enumerate(zip(run.args, items, strict=False)):
+            label = pure_label(argument)
+            if label is not None and label.kind in {"X", "A", "B"}:
+                found.append(Slot(label.kind, label.sibling, gradient, nodes[i] if i < len(nodes) else None))
+        return tuple(found)
+
+    def _returned_nodes(self, gradients: Value) -> list[cst.CSTNode]:
+        literal = gradients.node
+        if isinstance(literal, cst.Tuple | cst.List):
+            return [e.value for e in literal.elements]
+        return []
+
+    def feeds(self, value: Value) -> frozenset[tuple[str, str]]:
+        """(kind, sibling) of the gradients that `value` is part of."""
+        return self._fed.get(id(value), frozenset())
+
+    @cached_property
+    def _fed(self) -> dict[int, frozenset[tuple[str, str]]]:
+        fed: dict[int, set[tuple[str, str]]] = {}
+        for slot in self.slots:
+            for part in slot.value.below():
+                fed.setdefault(id(part), set()).add((slot.kind, slot.sibling))
+        return {key: frozenset(value) for key, value in fed.items()}
+
+    def feeding(self, node: cst.CSTNode, phase: str = "backward") -> frozenset[tuple[str, str]]:
+        """The gradients that the expression at `node` feeds."""
+        return frozenset().union(*(self.feeds(v) for v in self.seen(phase).get(node, [])))
+
+    @property
+    def siblings(self) -> tuple[str, ...]:
+        """The projections, in the order of the Function's arguments."""
+        run = self.run
+        if run is None:
+            return ()
+        labels = [pure_label(a) for a in run.args]
+        return tuple(dict.fromkeys(lab.sibling for lab in labels if lab is not None and lab.kind == "A"))
+
+    # -- arguments of apply -------------------------------------------------------------------------------
+
+    def arguments(self, kind: str) -> list[tuple[str, str]]:
+        """(sibling, expression text) of the arguments of `apply` that carry `kind`."""
+        run, entry = self.run, self.apply_entry
+        if run is None or entry is None:
+            return []
+        found = []
+        for arg in run.call.args:
+            if arg.star:
+                continue
+            for value in self.seen(f"entry {entry.scope}").get(arg.value, []):
+                label = pure_label(value)
+                if label is not None and label.kind == kind:
+                    found.append((label.sibling, entry.module.code(arg.value)))
+                    break
+        return found
+
+
+def owner_and_input(node: cst.FunctionDef) -> tuple[cst.Param | None, cst.Param | None]:
+    """The parameters of an entry that hold the patched module and its input."""
+    params = [*node.params.posonly_params, *node.params.params]
+    if not params:
+        return None, None
+    if len(params) == 1:
+        return None, params[0]
+    return params[0], params[1]
+
+
+def pure_label(value: Value) -> Label | None:
+    """The one label that a value carries, or None if it carries none or several."""
+    labels = {label for option in alternatives(value) for label in option.labels}
+    kinds = {label.kind for label in labels}
+    if len(labels) == 1:
+        return next(iter(labels))
+    if len(kinds) == 1 and kinds <= {"X"}:
+        return Label("X")
+    # A placeholder for an absent adapter is made from X (`x.new_empty(0)`): the adapter's label counts.
+    rest = {label for label in labels if label.kind != "X"}
+    return next(iter(rest)) if len(rest) == 1 else None
+
+
+def statements(body: Sequence[cst.BaseStatement]) -> Iterator[cst.BaseStatement]:
+    """Every statement under a body, outer before inner, nested functions left out."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            continue
+        yield from _inner_statements(statement)
+
+
+def _inner_statements(node: cst.CSTNode) -> Iterator[cst.BaseStatement]:
+    for child in node.children:
+        if isinstance(child, cst.BaseStatement):
+            yield from statements([child])
+        elif isinstance(child, cst.BaseSuite | cst.Else | cst.Finally | cst.ExceptHandler):
+            yield from _inner_statements(child)
+
+
+__all__ = ["KernelView", "Place", "Slot", "elements", "owner_and_input", "pure_label", "statements"]
