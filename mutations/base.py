@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from fastlora_verify.mutations.kernel_view import KernelView
+    from fastlora_verify.mutations.source import Edit, ParsedModule
 
 
 @dataclass(frozen=True)
@@ -45,3 +53,49 @@ class Mutant:
     gist: str  # one line: what the edit is, as a reviewer would write it
     probes: Probes
     new_names: tuple[str, ...]  # names that the mutation brings in
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in a target where a mutation applies, with the edits that make the mutant."""
+
+    module: ParsedModule
+    scope: str  # dotted, inside the module
+    what: str  # from the site's content; never a running number
+    node: cst.CSTNode  # the original code that changes: its line is the mutant's
+    edits: tuple[Edit, ...]
+    gist: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """Code before and after; `where` names the part of the example kernel that it replaces."""
+
+    where: str  # "entry", "forward", "backward", "helper", "guard", "patcher", "unpatcher", "instrument"
+    before: str
+    after: str | None  # None: the mutation leaves this code alone
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A catalogue entry: one named way to be wrong."""
+
+    id: str
+    family: str
+    fault: str  # one sentence: what is wrong in the mutant
+    imitates: str  # which real fault, and where it was seen
+    seen_by: str  # the oracle or the kind of test that sees it
+    find: Callable[[KernelView], Iterator[Site]]
+    absent: str  # why a kernel can be without a site
+    kinds: frozenset[str] = frozenset({"linear", "qkv", "swiglu-mlp", "other"})
+    needs: str = "cpu"  # "cuda" if only a card can show it
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class NoSite:
+    """A mutation that found no place in a kernel, with the reason."""
+
+    mutation: str
+    kernel: str
+    reason: str

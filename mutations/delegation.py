@@ -1,0 +1,165 @@
+"""The kernel silently doesn't run: an entry hands calls back to PEFT under a condition that nobody asked for.
+
+Imitates the narrowings of both reviews: a kernel that never runs, or runs only for the layout that a test happens
+to build, computes what PEFT computes, so agreement proves nothing. Left out: a condition that no caller can meet.
+
+One factory makes the whole family: a condition that reads only the entry's own input and owner stands at the top of
+the entry; one that reads a projection's state stands in front of `Function.apply`, in the terms of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fastlora_verify.mutations.base import Example, Mutation, Site
+from fastlora_verify.mutations.handback import handback_at_top, handbacks
+from fastlora_verify.mutations.kernel_view import Place, owner_and_input
+from fastlora_verify.mutations.names import bound_at_top
+
+if TYPE_CHECKING:
+    from fastlora_verify.mutations.kernel_view import KernelView
+
+ABSENT = "the entry has no way of handing a call back to PEFT"
+SEEN_BY = "the node assertion; the oracle node-taken"
+
+
+def first_statement(function: cst.FunctionDef) -> cst.BaseStatement | None:
+    body = list(function.body.body)
+    if body and isinstance(body[0], cst.SimpleStatementLine) and len(body) > 1:
+        small = body[0].body[0]
+        if isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString | cst.ConcatenatedString):
+            body = body[1:]
+    return body[0] if body and isinstance(body[0], cst.BaseStatement) else None
+
+
+def torch_at(place: Place) -> str:
+    """How to say `torch` there: a module that imports it inside its functions has no global of that name."""
+    return "torch" if bound_at_top(place.module, place.scope, "torch") else '__import__("torch")'
+
+
+def _insert(place: Place, statement: cst.BaseStatement, condition: str | None, back: str) -> Site:
+    """`if CONDITION: return BACK` in front of a statement."""
+    if condition is None:
+        lines, fires, gist = [f"return {back}"], 0, f"return {back}"
+    else:
+        lines, fires, gist = [f"if {condition}:", f"    return {back}"], 1, f"if {condition}: return {back}"
+    edit = place.module.insert_before(statement, lines, fires=fires)
+    return Site(place.module, place.scope, "", statement, (edit,), gist)
+
+
+def at_top(condition: Callable[[Place, str], str | None]) -> Callable[[KernelView], Iterator[Site]]:
+    """Sites at the top of every entry; `condition(place, x)` is None for "always"."""
+
+    def find(view: KernelView) -> Iterator[Site]:
+        for entry in view.entries:
+            _, x = owner_and_input(entry.node)
+            back = handback_at_top(entry)
+            first = first_statement(entry.node)
+            if back is not None and x is not None and first is not None:
+                yield _insert(entry, first, condition(entry, x.name.value), back)
+
+    return find
+
+
+def before_apply(condition: Callable[[KernelView, str], str | None]) -> Callable[[KernelView], Iterator[Site]]:
+    """One site in front of `Function.apply`; no site where the condition can't be said there."""
+
+    def find(view: KernelView) -> Iterator[Site]:
+        entry, run = view.apply_entry, view.run
+        if entry is None or run is None or not handbacks(entry):
+            return
+        _, x = owner_and_input(entry.node)
+        text = condition(view, x.name.value) if x is not None else None
+        if text is not None:
+            back = entry.module.code(handbacks(entry)[0])
+            yield _insert(entry, entry.module.statement(run.call), text, back)
+
+    return find
+
+
+def every(view: KernelView, kind: str, template: str, word: str) -> str | None:
+    """`template` said of every argument of `apply` that carries `kind`, joined by `word`."""
+    found = dict(view.arguments(kind))
+    return f" {word} ".join(template.format(e) for e in found.values()) if found else None
+
+
+def _unless_all_adapted(view: KernelView, x: str) -> str | None:
+    found = [text for _, text in view.arguments("A")]
+    if len(found) < 2:
+        return None
+    return f"not all(part is not None and part.numel() for part in ({', '.join(found)}))"
+
+
+def _on_unequal_ranks(view: KernelView, x: str) -> str | None:
+    found = [text for _, text in view.arguments("A")]
+    if len(found) < 2:
+        return None
+    parts = f"part for part in ({', '.join(found)}) if part is not None and part.numel()"
+    return f"len({{len(part) for part in [{parts}]}}) > 1"
+
+
+def _on_mixed_dtype(view: KernelView, x: str) -> str | None:
+    found = [text for _, text in view.arguments("A")]
+    if not found:
+        return None
+    parts = f"part for part in ({', '.join(found)},) if part is not None and part.numel()"
+    return f"any(part.dtype != {x}.dtype for part in [{parts}])"
+
+
+def _on_swapped_weight(view: KernelView, x: str) -> str | None:
+    found = [text for _, text in view.arguments("W")]
+    kind = f'{torch_at(view.apply_entry)}.nn.Parameter' if view.apply_entry is not None else ""
+    return " or ".join(f"not isinstance({e}, {kind})" for e in found) if found else None
+
+
+def _delegates(ident: str, fault: str, where: str, find: Callable[[KernelView], Iterator[Site]],
+               *, absent: str = ABSENT, needs: str = "cpu", examples: tuple[Example, ...] = ()) -> Mutation:  # fmt: skip
+    return Mutation(
+        f"delegates-{ident}", "delegation", fault, where, SEEN_BY, find, absent, needs=needs, examples=examples
+    )
+
+
+REVIEWS = "both reviews: inserted at the top of the patched forward"
+PIN = "the review of the kernel-taken pin"
+MLP = "the review of the SwiGLU kernel"
+ONE = "a kernel of one projection has no sibling; or " + ABSENT
+
+
+def _dtype(name: str) -> Callable[[Place, str], str]:
+    return lambda place, x: f"{x}.dtype == {torch_at(place)}.{name}"
+
+
+MUTATIONS = (
+    _delegates("always", "Every call is handed back to PEFT.", REVIEWS, at_top(lambda p, x: None)),
+    _delegates("on-2d", "Calls with a 2-D input are handed back.", MLP, at_top(lambda p, x: f"{x}.dim() == 2")),
+    _delegates("on-3d", "Calls with a 3-D input are handed back.", MLP, at_top(lambda p, x: f"{x}.dim() == 3")),
+    _delegates("without-bias", "Calls on a base without bias are handed back.", REVIEWS,
+               before_apply(lambda v, x: every(v, "bias", "{} is None", "and")),
+               absent="the base's bias is no argument of the Function"),
+    _delegates("with-bias", "Calls on a base with bias are handed back.", REVIEWS,
+               before_apply(lambda v, x: every(v, "bias", "{} is not None", "or")),
+               absent="the base's bias is no argument of the Function"),
+    _delegates("unless-4-byte", "Only inputs of four bytes an element reach the kernel.", REVIEWS,
+               at_top(lambda p, x: f"{x}.dtype.itemsize != 4")),
+    _delegates("on-fp16", "fp16 inputs are handed back.", PIN, at_top(_dtype("float16"))),
+    _delegates("on-bf16", "bf16 inputs are handed back.", PIN, at_top(_dtype("bfloat16"))),
+    _delegates("on-mixed-dtype", "Adapters of another dtype than the input's are handed back: what get_peft_model leaves.",
+               PIN, before_apply(_on_mixed_dtype)),
+    _delegates("on-quant-state", "4-bit bases are handed back.", REVIEWS,
+               before_apply(lambda v, x: every(v, "W", "not {}.is_floating_point()", "or"))),
+    _delegates("unless-all-adapted", "A block with an unadapted projection is handed back.", MLP,
+               before_apply(_unless_all_adapted), absent=ONE),
+    _delegates("on-unequal-ranks", "A block whose adapters differ in rank is handed back.", MLP,
+               before_apply(_on_unequal_ranks), absent=ONE),
+    _delegates("under-autocast", "Calls under autocast are handed back.", MLP,
+               at_top(lambda p, x: f"{torch_at(p)}.is_autocast_enabled({x}.device.type)")),
+    _delegates("on-frozen-input", "Inputs that need no gradient (a first layer's) are handed back.", REVIEWS,
+               at_top(lambda p, x: f"not {x}.requires_grad")),
+    _delegates("in-streamed-layer", "Layers whose weight was swapped in for the call are handed back.", MLP,
+               before_apply(_on_swapped_weight)),
+    _delegates("on-cuda", "Calls on a CUDA device are handed back.", REVIEWS,
+               at_top(lambda p, x: f"{x}.is_cuda"), needs="cuda"),
+)  # fmt: skip

@@ -1,0 +1,104 @@
+"""Mutations x kernels to mutants, each once, named by content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fastlora_verify.mutations.base import KernelRoles, Mutant, Mutation, NoSite, Site
+from fastlora_verify.mutations.build import BadMutant, build_mutant, digest
+from fastlora_verify.mutations.instrument_view import InstrumentView
+from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.registry import MUTATIONS
+from fastlora_verify.mutations.source import SourceFile, TargetSource
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All mutants of a target, and every empty cell of mutation x kernel with its reason."""
+
+    mutants: tuple[Mutant, ...]
+    no_sites: tuple[NoSite, ...]
+    faults: tuple[str, ...]  # mutations that made something that is no mutant: told, never run
+
+
+def plan_mutants(
+    sources: Mapping[str, SourceFile],
+    kernels: Sequence[KernelRoles],
+    instruments: Sequence[str] = (),
+    mutations: Sequence[Mutation] | None = None,
+) -> Plan:
+    """Find every site of every mutation. Raises `LookupError` where a role names a scope that isn't there."""
+    source = TargetSource(sources)
+    views = [KernelView(source, roles) for roles in kernels]
+    instrument_view = InstrumentView([source.modules[name] for name in instruments])
+    found: dict[tuple[str, str, tuple[object, ...]], tuple[Mutation, Site, list[str]]] = {}
+    no_sites: list[NoSite] = []
+    for mutation in MUTATIONS if mutations is None else mutations:
+        if mutation.family == "instruments":
+            for site in mutation.find(instrument_view):  # type: ignore[arg-type]
+                found.setdefault(_key(mutation, site), (mutation, site, []))
+            continue
+        for view in views:
+            reason = "" if view.roles.kind in mutation.kinds else f"not for kernels of kind {view.roles.kind}"
+            sites = [] if reason else list(mutation.find(view))
+            for site in sites:
+                found.setdefault(_key(mutation, site), (mutation, site, []))[2].append(view.roles.name)
+            if not sites:
+                no_sites.append(NoSite(mutation.id, view.roles.name, reason or mutation.absent))
+    mutants, faults = _build(list(found.values()))
+    return Plan(tuple(mutants), tuple(no_sites), tuple(faults))
+
+
+def _key(mutation: Mutation, site: Site) -> tuple[str, str, tuple[object, ...]]:
+    return mutation.id, site.module.name, site.edits
+
+
+def _build(found: list[tuple[Mutation, Site, list[str]]]) -> tuple[list[Mutant], list[str]]:
+    names = unique_names([(mutation, site) for mutation, site, _ in found])
+    mutants: list[Mutant] = []
+    faults: list[str] = []
+    by_source: dict[tuple[str, str, str], str] = {}
+    for (mutation, site, kernels), name in zip(found, names, strict=True):
+        try:
+            mutant = build_mutant(mutation, site, tuple(dict.fromkeys(kernels)), name)
+        except BadMutant as error:
+            faults.append(str(error))
+            continue
+        # Two ways to the same text within one mutation are one mutant.
+        twin = by_source.setdefault((mutation.id, mutant.path, mutant.source), name)
+        if twin == name:
+            mutants.append(mutant)
+    return mutants, faults
+
+
+def unique_names(sites: Sequence[tuple[Mutation, Site]]) -> list[str]:
+    """`mutation@module:scope[what]`; where two would be the same, a digest of the code around each tells them apart."""
+    plain = [_name(mutation, site, site.what) for mutation, site in sites]
+    names = []
+    for (mutation, site), name in zip(sites, plain, strict=True):
+        if plain.count(name) > 1:
+            mark = digest(_surroundings(site))
+            name = _name(mutation, site, f"{site.what}~{mark}" if site.what else mark)
+        names.append(name)
+    return names
+
+
+def _name(mutation: Mutation, site: Site, what: str) -> str:
+    scope = f"{site.module.name}:{site.scope}" if site.scope else site.module.name
+    return f"{mutation.id}@{scope}[{what}]" if what else f"{mutation.id}@{scope}"
+
+
+def _surroundings(site: Site) -> str:
+    """The site's statement and what stands before it in its block, and the edited text itself."""
+    module = site.module
+    statement = module.statement(site.node)
+    block = module.parent(statement)
+    before = ""
+    if isinstance(block, cst.IndentedBlock | cst.Module):
+        index = list(block.body).index(statement)  # type: ignore[arg-type]
+        before = module.code(block.body[index - 1]) if index else ""
+    texts = "|".join(edit.text for edit in site.edits)
+    return f"{before}|{module.code(statement)}|{module.code(site.node)}|{texts}"
