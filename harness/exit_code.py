@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fastlora_verify.reports.record import MutantRecord, Result, RunRecord
+from fastlora_verify.reports.findings import Class, class_of
+from fastlora_verify.reports.record import MutantRecord, RunRecord
+
+NOT_JUDGED = ("not-run", "no-site")  # statuses that say nothing, and hide nothing: their columns say why
 
 
 class ExitCode(IntEnum):
@@ -44,29 +47,16 @@ def of_run(record: RunRecord) -> ExitCode:
     return next(code for code in ORDER if code in applying)
 
 
-def is_survivor(mutant: MutantRecord) -> bool:
-    """True if the mutant survived somewhere and was killed nowhere, allowed or not."""
-    statuses = {result.status for result in mutant.results.values()}
-    return "survived" in statuses and "killed" not in statuses
-
-
-def is_unexplained(result: Result) -> bool:
-    """True for an outcome that says nothing about the tests, or a kill without the mutant having run."""
-    if result.status in ("timeout", "crash", "not-viable"):
-        return True
-    return result.status == "killed" and not result.reached and not result.reached_import
-
-
 def _of_mutant(mutant: MutantRecord) -> ExitCode:
-    if mutant.allowed is not None:
-        return ExitCode.OK
-    if is_survivor(mutant):
+    kind = class_of(mutant)
+    if kind is Class.SURVIVOR:
         return ExitCode.SURVIVORS
-    if any(is_unexplained(result) for result in mutant.results.values()):
+    judged = any(result.status not in NOT_JUDGED for result in mutant.results.values())
+    if kind is Class.NO_VERDICT and judged and mutant.allowed is None:
         return ExitCode.UNEXPLAINED
     return ExitCode.OK
 
 
 def _verdicts(record: RunRecord) -> bool:
     results = [result for mutant in record.mutants for result in mutant.results.values()]
-    return any(result.status not in ("not-run", "no-site") for result in results)
+    return any(result.status not in NOT_JUDGED for result in results)

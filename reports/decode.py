@@ -15,14 +15,14 @@ class RecordError(ValueError):
 def decode(kind: Any, value: Any, where: str) -> Any:
     """`value` as an instance of the annotation `kind`; `where` names the place in messages.
 
-    Knows dataclasses, `tuple[T, ...]`, `Mapping[str, T]`, `T | None`, Literal, int, float, str and bool.
+    Knows dataclasses, `tuple[T, ...]`, `Mapping[str, T]`, `T | None`, unions of scalars, Literal and scalars.
     A name that the dataclass lacks is ignored: a later release with the same schema version may add some.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _decode_dataclass(kind, value, where)
     if origin in (types.UnionType, Union):
-        return _decode_optional(kind, value, where)
+        return _decode_union(arguments, value, where)
     if origin is Literal:
         if value not in arguments:
             raise RecordError(f"{where} is {value!r}, allowed: {', '.join(map(repr, arguments))}")
@@ -47,11 +47,15 @@ def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
     return kind(**got)
 
 
-def _decode_optional(kind: Any, value: Any, where: str) -> Any:
-    if value is None:
+def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    rest = [kind for kind in kinds if kind is not types.NoneType]
+    if value is None and len(rest) < len(kinds):
         return None
-    [inner] = [arg for arg in get_args(kind) if arg is not types.NoneType]
-    return decode(inner, value, where)
+    if len(rest) == 1:
+        return decode(rest[0], value, where)
+    if type(value) not in rest:
+        raise RecordError(f"{where} is {value!r}, not of type {' or '.join(kind.__name__ for kind in rest)}")
+    return value
 
 
 def _decode_scalar(kind: Any, value: Any, where: str) -> Any:

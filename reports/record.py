@@ -21,6 +21,7 @@ SCHEMA_VERSION = 1
 
 Status = Literal["killed", "survived", "timeout", "crash", "not-viable", "no-site", "not-run"]
 How = Literal["assertion", "exception"]
+Value = float | int | str | None
 Mode = Literal["fork", "spawn", "cold"]
 
 __all__ = ["SCHEMA_VERSION", "RecordError", "RunRecord", "dumps", "from_json", "loads", "to_json"]
@@ -113,11 +114,11 @@ class Result(Counts):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A number that an oracle measured. `limit` None: it is reported, not judged."""
+    """A number that an oracle measured. `ok` None: it is reported, not judged."""
 
     name: str
-    value: float
-    limit: float | None = None
+    value: Value  # a word where nothing could be measured
+    limit: Value = None
     unit: str = ""
     ok: bool | None = None
 
@@ -219,6 +220,7 @@ class RunRecord:
     no_sites: tuple[NoSiteRecord, ...] = ()
     oracles: tuple[OracleRecord, ...] = ()  # on the unmutated kernels
     audit: Audit | None = None
+    saved_as: str = ""  # where this record lies as JSON, as the user knows the place
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""What a run record amounts to: which mutants are findings, and of what sort. No text, no Markdown.
+
+Every mutant belongs to exactly one class; the classes stand in the order in which a reader needs them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import Enum
+
+from fastlora_verify.reports.record import MutantRecord, OracleRecord, ReachedTest, Result, RunRecord
+
+
+class Class(Enum):
+    """What became of a mutant over all columns."""
+
+    SURVIVOR = "survives"
+    ALLOWED = "allowed survivor"
+    NO_VERDICT = "no verdict"
+    BY_EXCEPTION = "killed by exception only"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A record's mutants by class, each list in the record's order except that survivors seen come first."""
+
+    survivors: tuple[MutantRecord, ...]
+    allowed: tuple[MutantRecord, ...]
+    no_verdict: tuple[MutantRecord, ...]
+    by_exception: tuple[MutantRecord, ...]
+    killed: tuple[MutantRecord, ...]
+
+
+def classify(record: RunRecord) -> Classified:
+    """Every mutant of the record in its class."""
+    lists: dict[Class, list[MutantRecord]] = {kind: [] for kind in Class}
+    for mutant in record.mutants:
+        lists[class_of(mutant)].append(mutant)
+    lists[Class.SURVIVOR].sort(key=_urgency)
+    return Classified(*(tuple(lists[kind]) for kind in Class))
+
+
+def class_of(mutant: MutantRecord) -> Class:
+    """The class of one mutant.
+
+    It survives if it did in some column and was killed in none: what a CPU suite can't show, a card may.
+    A kill by assertion in one column is enough to say that the tests assert something about it.
+    """
+    if is_survivor(mutant):
+        return Class.SURVIVOR if mutant.allowed is None else Class.ALLOWED
+    results = list(mutant.results.values())
+    if not any(result.status == "killed" for result in results) or any(map(is_unexplained, results)):
+        return Class.NO_VERDICT
+    if all(result.how == "exception" for result in results if result.status == "killed"):
+        return Class.BY_EXCEPTION
+    return Class.KILLED
+
+
+def is_survivor(mutant: MutantRecord) -> bool:
+    """True if the mutant survived somewhere and was killed nowhere, allowed or not."""
+    statuses = {result.status for result in mutant.results.values()}
+    return "survived" in statuses and "killed" not in statuses
+
+
+def is_unexplained(result: Result) -> bool:
+    """True for an outcome that says nothing about the tests, or a kill without the mutant having run."""
+    if result.status in ("timeout", "crash", "not-viable"):
+        return True
+    return result.status == "killed" and not result.reached and not result.reached_import
+
+
+def sightings(mutant: MutantRecord) -> tuple[OracleRecord, ...]:
+    """The oracles' answers that are against the mutant."""
+    return tuple(answer for answer in mutant.oracles if answer.ok is False)
+
+
+def split_columns(mutant: MutantRecord) -> tuple[list[str], list[str]]:
+    """Ids of the columns that killed the mutant and of those in which it survived."""
+    killed = [column for column, result in mutant.results.items() if result.status == "killed"]
+    return killed, [column for column, result in mutant.results.items() if result.status == "survived"]
+
+
+def nearest_test(mutant: MutantRecord, record: RunRecord) -> ReachedTest | None:
+    """The test to start from when a pin is written: most like the mutant among those that run its scope.
+
+    Where the record names no test that reached this mutant, killers of other mutants in the same scope
+    stand in: they run it too, so much is known; whether they run the changed line is not.
+    """
+    reached = {test.test: test for result in mutant.results.values() for test in result.reached_tests}
+    if not reached:
+        siblings = (
+            other for other in record.mutants if (other.file, other.scope) == (mutant.file, mutant.scope)
+        )
+        reached = {test: ReachedTest(test=test, triggered=False) for test in _killers(siblings)}
+    if not reached:
+        return None
+    words = _words(f"{mutant.mutation} {mutant.scope} {mutant.gist} {' '.join(mutant.kernels)}")
+    return max(sorted(reached.values(), key=lambda test: test.test), key=lambda test: _likeness(test, words))
+
+
+def _likeness(test: ReachedTest, words: list[str]) -> tuple[int, bool, float]:
+    own = _words(test.test)
+    return (
+        len(set(own) & set(words)),
+        test.triggered,
+        SequenceMatcher(None, " ".join(own), " ".join(words)).ratio(),
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.findall(r"[a-z]+|\d+", text.lower()) if word not in ("test", "tests", "py")]
+
+
+def _killers(mutants: Iterable[MutantRecord]) -> list[str]:
+    return [k.test for mutant in mutants for result in mutant.results.values() for k in result.killers]
+
+
+def _urgency(mutant: MutantRecord) -> tuple[bool, bool, str]:
+    triggered = any(result.triggered for result in mutant.results.values())
+    return not sightings(mutant), not triggered, mutant.name

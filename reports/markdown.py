@@ -1,0 +1,163 @@
+"""The report that a reviewer pastes: Markdown, from a run record alone, short enough for a comment on GitHub.
+
+Order: verdict, what was run on what, the table (the unmutated control first), survivors with their diffs,
+then what needs a reader's eye, the oracles' figures, every mutant by family folded away, the legend. Where
+all of it doesn't fit, the folded tables are shortened first and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fastlora_verify.reports import sections
+from fastlora_verify.reports.escape import code, html_code, prose
+from fastlora_verify.reports.findings import Classified, class_of, classify, split_columns
+from fastlora_verify.reports.fit import Part, fit, fixed
+from fastlora_verify.reports.header import heading, what_ran
+from fastlora_verify.reports.record import MutantRecord, RunRecord
+from fastlora_verify.reports.survivors import survivors
+from fastlora_verify.reports.tables import mutant_table, table
+
+NAME = "markdown"
+LIMIT = 65_000  # bytes; GitHub takes 65,536 characters in a comment
+WHOLE_TABLE = 30  # so many mutants are shown in one open table; more are folded away by family
+
+LEGEND = """\
+<details><summary>How to read this</summary>
+
+- **none**: the unmutated suite. Every other row is one small edit of the kernel's source, alone.
+- **killed** (*12 failed*): tests that pass without the edit fail with it. The suite notices.
+- **survives**: every test that passes without the edit passes with it. If this bug were real, the suite
+  would be green: a test is missing. A mutant that one column kills counts as killed.
+- *no test builds this*: the suite never makes the case. *12 tests built it, all green*: it makes the case
+  and asserts nothing about it.
+- *needs a card*: tests that are skipped in this column could still kill it.
+- **by exception only**: nothing but an exception in the edited code showed it, which says little about
+  what the tests assert.
+- **allowed**: a survivor with a written reason in the target's table.
+- **not viable, timeout, crash, not run**: no verdict; counted neither as killed nor as survived.
+- **oracle**: a check of the kernel against float64, unpatched PEFT or counted bytes, independent of the
+  tests. A survivor that it sees is a proven gap; one that it doesn't see may be harmless.
+
+</details>"""
+
+
+def render(record: RunRecord, limit: int = LIMIT) -> str:
+    """The report in at most `limit` bytes of UTF-8."""
+    parts = _mutant_parts(record) if record.mutants else _oracle_parts(record)
+    whole = fit(parts, limit)
+    if whole is not None:
+        return whole
+    rest = sections.left_out(len(record.mutants), record)
+    return f"{parts[0].text(0)}\n\nThe rest does not fit into {limit:,} bytes.\n{rest}\n"
+
+
+def _mutant_parts(record: RunRecord) -> list[Part]:
+    found = classify(record)
+    split = [mutant for mutant in record.mutants if all(split_columns(mutant))]
+    verdictless = "### No verdict\n\nNeither killed nor survived."
+    exceptions = "### Killed by an exception only\n\nNo assertion of a test failed; the edited code raised."
+    columns = "### Killed in some columns only"
+    return [
+        fixed(heading(record, found)),
+        fixed(what_ran(record)),
+        _open_table(record, found, split),
+        survivors(found.survivors, record, 3),
+        sections.rows(verdictless, ("mutant", "why"), found.no_verdict, sections.no_verdict_row, record, 2),
+        sections.rows(
+            "### Allowed survivors", ("mutant", "reason"), found.allowed, sections.allowed_row, record, 2
+        ),
+        sections.rows(columns, ("mutant", "killed in", "survives in"), split, sections.split_row, record, 4),
+        sections.rows(exceptions, ("mutant", "first"), found.by_exception, sections.exception_row, record, 4),
+        *_oracles(record),
+        *_families(record),
+        _no_sites(record),
+        fixed(LEGEND),
+    ]
+
+
+def _oracle_parts(record: RunRecord) -> list[Part]:
+    red = sum(answer.ok is False for answer in record.oracles)
+    silent = sum(answer.ok is None for answer in record.oracles)
+    verdict = (
+        f"**{red or 'None'} of {len(record.oracles)} oracle answers {'objects' if red == 1 else 'object'}.**"
+    )
+    more = f" {silent} could not say." if silent else ""
+    heading = f"## fastlora-verify: oracles on {prose(record.target.name, 80)}\n\n{verdict}{more}"
+    return [fixed(heading), fixed(what_ran(record)), *_oracles(record, opened=True)]
+
+
+def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantRecord]) -> Part:
+    eye: Sequence[MutantRecord] = (*found.survivors, *split, *found.allowed, *found.no_verdict)
+    shown = tuple({mutant.name: mutant for mutant in eye}.values())
+    if len(record.mutants) <= WHOLE_TABLE:
+        shown = tuple({mutant.name: mutant for mutant in (*shown, *record.mutants)}.values())
+    layout = mutant_table(record)
+
+    def text(number: int) -> str:
+        rest = len(record.mutants) - len(shown)
+        folded = f"\n*The other {rest:,} mutants are killed; they are below, by family.*" if rest else ""
+        return layout.text(shown[:number]) + "\n" + sections.left_out(len(shown) - number, record) + folded
+
+    return Part(text, len(shown), 1)
+
+
+def _oracles(record: RunRecord, *, opened: bool = False) -> list[Part]:
+    if not record.oracles:
+        return []
+    rows = [sections.oracle_row(answer) for answer in record.oracles]
+    figures = sections.figure_rows(record.oracles)
+
+    def answers(number: int) -> str:
+        body = table(("oracle", "kernel", "verdict", "worst figure"), rows[:number])
+        rest = sections.left_out(len(rows) - number, record)
+        return f"### Oracles on the unmutated kernels\n\n{body}\n{rest}"
+
+    def all_figures(number: int) -> str:
+        body = table(("oracle", "kernel", "figure", "value"), figures[:number]) if figures[:number] else ""
+        body += sections.left_out(len(figures) - number, record)
+        return body if opened else sections.folded(f"All {len(figures)} figures of the oracles", body)
+
+    return [Part(answers, len(rows), 2), Part(all_figures, len(figures), 7)]
+
+
+def _families(record: RunRecord) -> list[Part]:
+    if len(record.mutants) <= WHOLE_TABLE:
+        return []
+    layout = mutant_table(record, named=True)
+    families: dict[str, list[MutantRecord]] = {}
+    for mutant in record.mutants:
+        families.setdefault(mutant.family, []).append(mutant)
+
+    def part(family: str, mutants: list[MutantRecord]) -> Part:
+        counts = Counter(class_of(mutant).value for mutant in mutants)
+        told = ", ".join(f"{number} {word}" for word, number in counts.items())
+        summary = f"{html_code(family)}: {_plural(len(mutants), 'mutant')}; {told}"
+
+        def text(number: int) -> str:
+            rest = sections.left_out(len(mutants) - number, record)
+            return sections.folded(summary, f"{layout.text(mutants[:number])}\n{rest}")
+
+        return Part(text, len(mutants), 6)
+
+    return [fixed("### Every mutant, by family"), *(part(*item) for item in families.items())]
+
+
+def _no_sites(record: RunRecord) -> Part:
+    rows = [(code(no.mutation, 80), prose(no.kernel, 40), prose(no.reason, 160)) for no in record.no_sites]
+
+    def text(number: int) -> str:
+        if not rows:
+            return ""
+        body = table(("mutation", "kernel", "why it has no site"), rows[:number])
+        return sections.folded(
+            f"{_plural(len(rows), 'pair')} of mutation and kernel without a site",
+            body + sections.left_out(len(rows) - number, record),
+        )
+
+    return Part(text, len(rows), 7)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

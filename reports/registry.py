@@ -1,0 +1,13 @@
+"""The formats that a record can be shown in. A new one: a module with `NAME` and `render`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fastlora_verify.reports import json_text, markdown
+from fastlora_verify.reports.record import RunRecord
+
+FORMATS: Mapping[str, Callable[[RunRecord], str]] = {
+    markdown.NAME: markdown.render,
+    json_text.NAME: json_text.render,
+}

@@ -1,0 +1,101 @@
+"""Tables of the report a row a mutant, and of the oracles' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastlora_verify.reports.escape import code, prose
+from fastlora_verify.reports.findings import is_unexplained, split_columns
+from fastlora_verify.reports.fit import Part
+from fastlora_verify.reports.record import MutantRecord, OracleRecord, RunRecord
+from fastlora_verify.reports.tables import short_name, table
+
+
+def left_out(number: int, record: RunRecord) -> str:
+    """The sentence that says what a shortened part lacks, and where it is."""
+    if not number:
+        return ""
+    place = f" in {code(record.saved_as, 300)}" if record.saved_as else " in the JSON record (`--json FILE`)"
+    return f"\n*{number:,} more left out to fit into a comment; all of them are{place}.*"
+
+
+def folded(summary: str, body: str) -> str:
+    """A `<details>` block; `summary` is HTML."""
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>" if body else ""
+
+
+def rows(
+    title: str,
+    headers: Sequence[str],
+    mutants: Sequence[MutantRecord],
+    row: Callable[[MutantRecord], Sequence[str]],
+    record: RunRecord,
+    expendable: int,
+) -> Part:
+    """A titled table, a row a mutant."""
+
+    def text(number: int) -> str:
+        if not mutants:
+            return ""
+        body = table(headers, [row(mutant) for mutant in mutants[:number]]) if number else ""
+        return "\n".join([title, "", body, left_out(len(mutants) - number, record)])
+
+    return Part(text, len(mutants), expendable)
+
+
+def allowed_row(mutant: MutantRecord) -> tuple[str, str]:
+    """An allowed survivor and its written reason."""
+    return code(short_name(mutant.name), 120), prose(mutant.allowed or "", 300)
+
+
+def exception_row(mutant: MutantRecord) -> tuple[str, str]:
+    """A mutant killed only by exceptions, and the first of them."""
+    killers = [k for result in mutant.results.values() for k in result.killers]
+    first = killers[0] if killers else None
+    raised = f"{code(f'{first.exception}: {first.message}', 160)} in {code(first.test, 120)}" if first else ""
+    return code(short_name(mutant.name), 120), raised
+
+
+def no_verdict_row(mutant: MutantRecord) -> tuple[str, str]:
+    """A mutant without a verdict, and why, column by column."""
+    told = []
+    for column, result in mutant.results.items():
+        if is_unexplained(result) or result.status == "not-run":
+            why = prose(result.note, 160)
+            if result.status == "killed":
+                why = "no test is known to have run the changed code"
+            told.append(f"{prose(column, 40)}: {result.status.replace('-', ' ')}{f' ({why})' if why else ''}")
+    return code(short_name(mutant.name), 120), "; ".join(told) or "not run"
+
+
+def split_row(mutant: MutantRecord) -> tuple[str, str, str]:
+    """A mutant that some columns kill and others don't."""
+    killed, survived = split_columns(mutant)
+    name = code(short_name(mutant.name), 120)
+    return name, prose(", ".join(killed), 80), prose(", ".join(survived), 80)
+
+
+def oracle_row(answer: OracleRecord) -> tuple[str, str, str, str]:
+    """An oracle's answer on an unmutated kernel."""
+    verdict = {True: "no objection", False: "**objects**", None: "could not say"}[answer.ok]
+    return prose(answer.oracle, 40), prose(answer.kernel, 40), verdict, prose(answer.summary, 160)
+
+
+def figure_rows(answers: Sequence[OracleRecord]) -> list[tuple[str, str, str, str]]:
+    """Every figure of the oracles, a row each."""
+    return [
+        (prose(a.oracle, 40), prose(a.kernel, 40), prose(f.name, 80), _value(f.value, f.limit, f.unit))
+        for a in answers
+        for f in a.figures
+    ]
+
+
+def _value(value: float | int | str | None, limit: float | int | str | None, unit: str) -> str:
+    shown = f"{_number(value)} {prose(unit, 40)}".strip()
+    return shown + (f" (limit {_number(limit)})" if limit is not None else "")
+
+
+def _number(value: float | int | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else prose(str(value), 80)

@@ -1,0 +1,93 @@
+"""Markdown tables: of mutants against columns, of columns, of anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from fastlora_verify.reports.cells import baseline_cell, cell, context_of
+from fastlora_verify.reports.escape import code, prose
+from fastlora_verify.reports.findings import sightings
+from fastlora_verify.reports.record import MutantRecord, RunRecord
+
+_NAME = re.compile(r"([^@]+)@[^:\[]*:(.*)", re.DOTALL)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A GitHub table. The cells are Markdown already, on one line and without a bare pipe."""
+    frame = pd.DataFrame(list(rows), columns=list(headers), dtype=str)
+    # Without alignment no cell is padded: padding would double the size of a table with one long row.
+    text = frame.to_markdown(index=False, tablefmt="github", stralign=None, disable_numparse=True)
+    return re.sub(r"-{4,}", "---", text, count=0) if frame.empty else _thin_rule(text)
+
+
+def _thin_rule(text: str) -> str:
+    lines = text.split("\n")
+    lines[1] = re.sub(r"-+", "---", lines[1])
+    return "\n".join(lines)
+
+
+def short_name(name: str) -> str:
+    """A mutant's name without its module: `mutation@scope[what]`. The command line takes it too."""
+    match = _NAME.fullmatch(name)
+    return f"{match[1]}@{match[2]}" if match else name
+
+
+@dataclass(frozen=True)
+class MutantTable:
+    """Rows of mutants against the columns of one record."""
+
+    headers: tuple[str, ...]
+    control: tuple[str, ...]  # the first row: the unmutated suite
+    row: Callable[[MutantRecord], tuple[str, ...]]
+
+    def text(self, mutants: Iterable[MutantRecord]) -> str:
+        """The table of these mutants under the row of the unmutated control."""
+        return table(self.headers, [self.control, *map(self.row, mutants)])
+
+
+def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
+    """The record's table; with `named` the first column gives the mutant's name beside its gist.
+
+    The kernel's column is left out where there is one kernel, the oracle's where none looked at a mutant.
+    """
+    context = context_of(record)
+    kernels = len({name for mutant in record.mutants for name in mutant.kernels}) > 1
+    oracles = any(mutant.oracles for mutant in record.mutants)
+
+    def row(mutant: MutantRecord) -> tuple[str, ...]:
+        label = code(mutant.gist, 120) or code(short_name(mutant.name), 120)
+        if named:
+            label = f"{code(short_name(mutant.name), 120)} {code(mutant.gist, 90)}"
+        cells = [cell(mutant, column, context) for column in record.columns]
+        return (
+            label,
+            *([prose(", ".join(mutant.kernels), 60)] if kernels else []),
+            *cells,
+            *([oracle_cell(mutant)] if oracles else []),
+        )
+
+    ids = [prose(column.id, 40) for column in record.columns]
+    headers = ("mutation", *(["kernel"] if kernels else []), *ids, *(["oracle"] if oracles else []))
+    control = ("none", *([""] if kernels else []), *map(baseline_cell, record.columns))
+    return MutantTable(headers, (*control, *([_unmutated(record)] if oracles else [])), row)
+
+
+def oracle_cell(mutant: MutantRecord) -> str:
+    """What the oracles say of a mutant: the first that sees it, with its figure."""
+    seen = sightings(mutant)
+    if seen:
+        more = f" (and {len(seen) - 1} more)" if len(seen) > 1 else ""
+        return f"sees it: {prose(seen[0].summary, 90)}{more}"
+    if any(answer.ok for answer in mutant.oracles):
+        return "does not see it"
+    return "could not say" if mutant.oracles else "not asked"
+
+
+def _unmutated(record: RunRecord) -> str:
+    red = [answer for answer in record.oracles if answer.ok is False]
+    if red:
+        return f"**objects**: {prose(red[0].summary, 90)}"
+    return "no objection" if any(answer.ok for answer in record.oracles) else "could not say"
