@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -78,19 +78,24 @@ def view_identity(tensor: Tensor) -> tuple[Any, ...]:
 
 GEMM_OPS = frozenset(
     {"mm", "addmm", "addmm_", "bmm", "baddbmm", "linear", "matmul", "mv", "addmv", "dot", "_addmm_activation"}
-    | {"gemv_4bit", "int8_linear_matmul", "int8_scaled_mm"}
+    | {"gemm_4bit", "gemv_4bit", "int8_linear_matmul", "int8_scaled_mm"}
 )
 
 
-class MatmulCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the matrix products that run inside the `with` block, in forward and in backward.
+class Product(NamedTuple):
+    """One matrix product as it was dispatched."""
 
-    `calls` holds, per product, the operation's name and the shapes of its tensor operands.
-    """
+    name: str
+    operands: tuple[tuple[int, ...], ...]  # shapes of its tensors, a bias included
+    result: tuple[int, ...]
+
+
+class MatmulCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the matrix products that run inside the `with` block, in forward and in backward."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
+        self.calls: list[Product] = []
 
     @property
     def count(self) -> int:
@@ -98,11 +103,12 @@ class MatmulCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return len(self.calls)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
         name = func._schema.name.rpartition("::")[2]
         if name in GEMM_OPS:
-            shapes = tuple(tuple(arg.shape) for arg in args if isinstance(arg, Tensor))
-            self.calls.append((name, shapes))
-        return func(*args, **(kwargs or {}))
+            operands = tuple(tuple(arg.shape) for arg in args if isinstance(arg, Tensor))
+            self.calls.append(Product(name, operands, tuple(result.shape)))
+        return result
 
 
 def matmul_count() -> MatmulCount:

@@ -112,10 +112,10 @@ def test_products_of_forward_and_backward_are_counted_with_their_shapes():
     layer = nn.Linear(6, 5)
     with matmul_count() as counted:
         layer(torch.ones(2, 3, 6, requires_grad=True)).sum().backward()
-    assert [shapes for _, shapes in counted.calls] == [
-        ((5,), (6, 6), (6, 5)),
-        ((6, 5), (5, 6)),
-        ((5, 6), (6, 6)),
+    assert [(call.operands, call.result) for call in counted.calls] == [
+        (((5,), (6, 6), (6, 5)), (6, 5)),
+        (((6, 5), (5, 6)), (6, 6)),
+        (((5, 6), (6, 6)), (5, 6)),
     ]
 
 
