@@ -29,6 +29,11 @@ TENSOR_FACTS = frozenset({
     "numel", "dim", "size", "is_floating_point", "element_size", "data_ptr", "is_contiguous", "promote_types",
     "result_type", "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_enabled", "stride", "nelement",
 })  # fmt: skip
+# Tensors that take only dtype and device from what they are made from.
+FRESH = frozenset({
+    "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "empty_like", "zeros_like", "ones_like",
+    "empty", "zeros", "ones", "full", "tensor",
+})  # fmt: skip
 SAME_LAYER_CALLS = frozenset({"get_base_layer"})
 
 
@@ -216,9 +221,10 @@ class Calls:
         named = dict(kwargs)
         if name in TENSOR_FACTS:
             return Value("meta", node, name=name, attrs={f"arg{i}": a for i, a in enumerate(everything)})
+        if name in FRESH:
+            return Value("fresh", node, name=name)
         if name in MASKS:
-            own = frozenset({Label("mask", s) for s in {""}})
-            return Value("source", node, name=name, own=own)
+            return Value("source", node, name=name, own=frozenset({Label("mask")}))
         for kind, names in (
             ("matmul", MATMULS), ("fused_add", FUSED_ADDS), ("add", ADDS), ("mul", MULS), ("div", DIVS),
         ):  # fmt: skip

@@ -161,5 +161,5 @@ MUTATIONS = (
     _delegates("in-streamed-layer", "Layers whose weight was swapped in for the call are handed back.", MLP,
                before_apply(_on_swapped_weight)),
     _delegates("on-cuda", "Calls on a CUDA device are handed back.", REVIEWS,
-               at_top(lambda p, x: f"{x}.is_cuda"), needs="cuda"),
+               before_apply(lambda v, x: f"{x}.is_cuda"), needs="cuda"),
 )  # fmt: skip

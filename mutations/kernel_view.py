@@ -191,14 +191,7 @@ def owner_and_input(node: cst.FunctionDef) -> tuple[cst.Param | None, cst.Param 
 def pure_label(value: Value) -> Label | None:
     """The one label that a value carries, or None if it carries none or several."""
     labels = {label for option in alternatives(value) for label in option.labels}
-    kinds = {label.kind for label in labels}
-    if len(labels) == 1:
-        return next(iter(labels))
-    if len(kinds) == 1 and kinds <= {"X"}:
-        return Label("X")
-    # A placeholder for an absent adapter is made from X (`x.new_empty(0)`): the adapter's label counts.
-    rest = {label for label in labels if label.kind != "X"}
-    return next(iter(rest)) if len(rest) == 1 else None
+    return next(iter(labels)) if len(labels) == 1 else None
 
 
 def statements(body: Sequence[cst.BaseStatement]) -> Iterator[cst.BaseStatement]:

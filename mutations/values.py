@@ -131,8 +131,16 @@ def _join_sequences(sequences: list[Value]) -> Value:
     if len(lengths) == 1:
         columns = zip(*(s.items or () for s in sequences), strict=True)
         return Value("seq", items=tuple(join(c) for c in columns), rest=join(rests) if rests else None)
+    longest = max(sequences, key=lambda s: len(s.items or ()))
+    if not rests and all(_is_prefix(s.items or (), longest.items or ()) for s in sequences):
+        # Elements that only some branches append: the fullest case says what stands where.
+        return longest
     parts = [i for s in sequences for i in s.items or ()]
     return Value("seq", items=(), rest=join([*parts, *rests]))
+
+
+def _is_prefix(short: tuple[Value, ...], long: tuple[Value, ...]) -> bool:
+    return all(a is b for a, b in zip(short, long, strict=False))
 
 
 def elements(value: Value) -> tuple[Value, ...]:

@@ -1,0 +1,92 @@
+"""dX is accumulated from all projections that read X but one.
+
+dX = sum over q, k, v of dY_i W_i: with one term gone, training goes on with a slightly wrong gradient below. Left out:
+the LoRA term, which has a mutation of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.terms import Binary, binaries, factor, is_base_term, one_line, product, siblings
+from fastlora_verify.mutations.values import Value
+
+
+def find(view: KernelView) -> Iterator[Site]:
+    for add in binaries(view, "backward", "add"):
+        if "X" not in {kind for kind, _ in view.feeding(add.node)} or not view.in_backward(add.node):
+            continue
+        loop = next((a for a in add.module.ancestors(add.node) if isinstance(a, cst.For)), None)
+        terms = [side for side, _ in add.sides if is_base_term(side.value)]
+        if loop is not None and terms and len(_base_siblings(terms[0].value) | _below(view, add)) > 1:
+            yield _shortened_loop(add, loop)
+        elif loop is None:
+            yield from _dropped_terms(view, add)
+
+
+def _dropped_terms(view: KernelView, add: Binary) -> Iterator[Site]:
+    """A base term on one side, other projections' base terms on the other: drop the one side."""
+    for side, other in add.sides:
+        if not is_base_term(side.value) or not _has_base_term(other.value) or isinstance(add.node, cst.AugAssign):
+            continue
+        names = _base_siblings(side.value)
+        gist = f"`{one_line(add.module.code(add.node), 90)}` without the term of {'+'.join(sorted(names))}"
+        edit = add.module.replace(add.node, add.without(side))
+        yield Site(add.module, add.module.enclosing(add.node), "+".join(sorted(names)), add.node, (edit,), gist)
+
+
+def _shortened_loop(add: Binary, loop: cst.For) -> Site:
+    module = add.module
+    text = f"list({module.code(loop.iter)})[:-1]"
+    gist = f"`for {module.code(loop.target)} in …` leaves its last element out"
+    edit = module.replace(loop.iter, text)
+    return Site(module, module.enclosing(loop), "last", loop, (edit,), gist)
+
+
+def _base_siblings(value: Value) -> frozenset[str]:
+    base = factor(product(value), "W", frozenset({"quant"}))
+    return siblings(base, "W") if base is not None else frozenset()
+
+
+def _has_base_term(value: Value) -> bool:
+    return any(
+        part.kind == "matmul" and factor(part, "W", frozenset({"quant"})) is not None and _feeds_sum(value, part)
+        for part in value.below()
+    )
+
+
+def _feeds_sum(value: Value, part: Value) -> bool:
+    """Whether `part` is a summand of `value`: reached through sums and casts only."""
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if current is part:
+            return True
+        if current.kind in {"use", "cast", "move", "join", "add"}:
+            stack.extend(current.args)
+    return False
+
+
+def _below(view: KernelView, add: Binary) -> frozenset[str]:
+    found: set[str] = set()
+    for value in view.seen("backward").get(add.node, []):
+        for arg in value.args[:2]:
+            found |= _base_siblings(arg)
+    return frozenset(found)
+
+
+MUTATIONS = (
+    Mutation(
+        id="dx-lacks-a-projection",
+        family="mathematics",
+        fault="dX is the sum over all but one of the projections that share X.",
+        imitates="An accumulation that stopped one projection early.",
+        seen_by="parity of dX with all outputs used; float64 gradcheck",
+        find=find,
+        absent="X is read by one projection only",
+    ),
+)

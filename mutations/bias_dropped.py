@@ -1,0 +1,52 @@
+"""The frozen base's bias is not added.
+
+A fast path that returns before the bias add was shipped; every kernel test on a Llama, whose projections have no
+bias, stays green. Left out: a bias added twice, which the same tests see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.terms import binaries, is_pure, one_line, siblings
+
+
+def find(view: KernelView) -> Iterator[Site]:
+    seen = view.seen("forward")
+    for node, values in list(seen.items()):
+        if not isinstance(node, cst.Call) or not any(v.kind == "matmul" and v.node is node for v in values):
+            continue
+        module = view.module_of(node)
+        for arg in node.args:
+            made_of = seen.get(arg.value, [])
+            if made_of and not arg.star and all(is_pure(v, "bias") for v in made_of):
+                names = frozenset().union(*(siblings(v) for v in made_of))
+                gist = f"`{one_line(module.code(node), 90)}` without its bias"
+                what = "+".join(sorted(n for n in names if n))
+                edit = module.replace(arg.value, "None")
+                yield Site(module, module.enclosing(node), what, arg.value, (edit,), gist)
+    for add in binaries(view, "forward", "add"):
+        for bias, other in add.sides:
+            if is_pure(bias.value, "bias") and not is_pure(other.value, "bias"):
+                gist = f"`{one_line(add.module.code(add.node), 90)}` without its bias"
+                text = "pass" if isinstance(add.node, cst.AugAssign) else add.without(bias)
+                what = "+".join(sorted(n for n in siblings(bias.value) if n))
+                edit = add.module.replace(add.node, text)
+                yield Site(add.module, add.module.enclosing(add.node), what, add.node, (edit,), gist)
+
+
+MUTATIONS = (
+    Mutation(
+        id="bias-dropped",
+        family="mathematics",
+        fault="The base's bias is missing from a projection's output.",
+        imitates="A fast branch that returned before the bias add, in a public 4-bit library.",
+        seen_by="output parity on a base with bias",
+        find=find,
+        absent="the Function adds no bias",
+    ),
+)

@@ -1,0 +1,68 @@
+"""The dropout mask, or its 1 / (1 - p), is missing from dA or from dX.
+
+With X_d = X * mask / (1 - p) in the forward, dA contracts against X_d, and the LoRA term of dX takes the mask and the
+rescale on its way back. Public: a fused dropout whose dX never got the mask, and a stand-in dropout without the
+rescale that hid it. Left out: the forward's own mask, without which nothing is dropped at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import libcst as cst
+
+from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.terms import Binary, Operand, binaries, is_pure, kinds, one_line
+
+FIELDS = {"A": "dA", "X": "dX"}
+
+
+def _find(part: str, slot: str) -> Callable[[KernelView], Iterator[Site]]:
+    def find(view: KernelView) -> Iterator[Site]:
+        for operator in ("mul", "div"):
+            for binary in binaries(view, "backward", operator):
+                fed = {kind for kind, _ in view.feeding(binary.node)}
+                dropped = _dropped_side(binary, part)
+                if dropped is None or slot not in fed or fed & (set(FIELDS) - {slot}):
+                    continue
+                if not view.in_backward(binary.node):
+                    continue
+                yield _site(binary, dropped)
+
+    return find
+
+
+def _dropped_side(binary: Binary, part: str) -> Operand | None:
+    sides = binary.sides if binary.kind == "mul" else ((binary.right, binary.left),)
+    for one, other in sides:
+        if kinds(other.value) <= {"mask", "dropout"} and part == "rescale" and binary.kind == "mul":
+            continue
+        if part == "mask" and is_pure(one.value, "mask", frozenset({"dropout"})) and not kinds(other.value) <= {"mask", "dropout"}:
+            return one
+        if part == "rescale" and is_pure(one.value, "dropout"):
+            return one
+    return None
+
+
+def _site(binary: Binary, dropped: Operand) -> Site:
+    module, node = binary.module, binary.node
+    text = "pass" if isinstance(node, cst.AugAssign) else binary.without(dropped)
+    gist = f"`{one_line(module.code(node), 90)}` becomes `{one_line(text, 90)}`"
+    return Site(module, module.enclosing(node), "", node, (module.replace(node, text),), gist)
+
+
+def _mutation(part: str, slot: str) -> Mutation:
+    name, field = ("mask-dropped", "the keep-mask") if part == "mask" else ("rescale-dropped", "1 / (1 - p)")
+    return Mutation(
+        id=f"dropout-{name}-in-{FIELDS[slot].lower()}",
+        family="mathematics",
+        fault=f"With dropout, {FIELDS[slot]} lacks {field}.",
+        imitates="A fused LoRA with dropout whose input gradient was wrong whenever p > 0 (public).",
+        seen_by="gradients against float64 with the same mask, p > 0",
+        find=_find(part, slot),
+        absent="the kernel doesn't model dropout",
+    )
+
+
+MUTATIONS = tuple(_mutation(part, slot) for part in ("mask", "rescale") for slot in ("A", "X"))

@@ -1,0 +1,69 @@
+"""The LoRA term is missing from an input's gradient.
+
+dX = dY W + s (dY B) A has two terms; with the second one gone the adapter still trains, its own gradients are right,
+and only what flows further down is wrong. In a block (SwiGLU) the same holds for dM, the input of the last projection.
+Seen in the review of the SwiGLU kernel: "dropping down's LoRA term from dM". Left out: the base term, whose loss no
+test of any kind overlooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fastlora_verify.mutations.base import Example, Mutation, Site
+from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.terms import binaries, is_lora_term, one_line, siblings
+
+
+def _sites(inner: bool) -> Callable[[KernelView], Iterator[Site]]:
+    def find(view: KernelView) -> Iterator[Site]:
+        for add in binaries(view, "backward", "add"):
+            fed = {kind for kind, _ in view.feeds(add.value) or view.feeding(add.node)}
+            if "X" not in fed or ("A" in fed) != inner:
+                continue
+            for term, _ in add.sides:
+                if not is_lora_term(term.value, "A"):
+                    continue
+                edit = add.module.replace(add.node, _without(add, term))
+                scope = add.module.enclosing(add.node)
+                gist = f"`{one_line(add.module.code(add.node))}` loses its LoRA term"
+                what = "+".join(sorted(s for s in _adapters(term) if s))
+                yield Site(add.module, scope, what, add.node, (edit,), gist)
+
+    return find
+
+
+def _without(add, term) -> str:  # type: ignore[no-untyped-def]
+    import libcst as cst
+
+    if isinstance(add.node, cst.AugAssign):
+        return f"{add.module.code(add.node.target)} = {add.without(term)}"
+    return str(add.without(term))
+
+
+def _adapters(term) -> frozenset[str]:  # type: ignore[no-untyped-def]
+    from fastlora_verify.mutations.terms import factor, product
+
+    found = factor(product(term.value), "A")
+    return siblings(found) if found is not None else frozenset()
+
+
+FROM_DX = Mutation(
+    id="lora-term-dropped-from-dx",
+    family="mathematics",
+    fault="The input's gradient lacks the adapters' term: dX = dY W.",
+    imitates="A backward written for the frozen base, with the adapter's path to X forgotten.",
+    seen_by="float64 gradcheck; parity of dX; the oracle float64",
+    find=_sites(inner=False),
+    absent="backward adds no product with A to dX",
+)
+FROM_DM = Mutation(
+    id="lora-term-dropped-from-dm",
+    family="mathematics",
+    fault="The gradient of the last projection's input lacks its adapter's term, so everything before it is off.",
+    imitates="The review of the SwiGLU kernel: down's LoRA term dropped from dM fails 7 tests.",
+    seen_by="float64 gradcheck; parity of every dA and dB before it; the oracle float64",
+    find=_sites(inner=True),
+    absent="no projection's input is another one's output",
+)
+MUTATIONS = (FROM_DX, FROM_DM)
