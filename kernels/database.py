@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.linear import patch_linear, unpatch_linear
+from fastlora_verify.kernels.swiglu import patch_swiglu, unpatch_swiglu
 
 KERNELS: tuple[KernelInfo, ...] = (
     KernelInfo(
@@ -13,5 +14,13 @@ KERNELS: tuple[KernelInfo, ...] = (
         patch=patch_linear,
         unpatch=unpatch_linear,
         projections=("proj",),
+    ),
+    KernelInfo(
+        name="swiglu",
+        kind="swiglu-mlp",
+        node="FusedLoraSwiGLUBackward",
+        patch=patch_swiglu,
+        unpatch=unpatch_swiglu,
+        projections=("gate_proj", "up_proj", "down_proj"),
     ),
 )

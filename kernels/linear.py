@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from fastlora_verify.kernels.dtypes import Dtypes, explicit_dtypes
 from fastlora_verify.kernels.patching import (
@@ -34,7 +34,7 @@ from fastlora_verify.kernels.patching import (
     remove,
 )
 from fastlora_verify.kernels.projection import ADAPTER_LAYERS, layer_reason, projection_state
-from fastlora_verify.kernels.quant import QuantMeta, QuantTensors, dense_weight
+from fastlora_verify.kernels.quant import QuantMeta, QuantTensors, bias_as, dense_weight
 from fastlora_verify.kernels.scaled_add import promoted_sum, scaled_lora_add
 
 
@@ -58,8 +58,7 @@ class FusedLoraLinear(torch.autograd.Function):
         """Y of `dtypes.out`; `dropout_p` 0.0 means no mask."""
         with explicit_dtypes(x.device.type):
             W = dense_weight(weight, quant, meta, dtypes.base)
-            b = None if bias is None else bias.to(dtypes.base)
-            Y = F.linear(x.to(dtypes.base), W, b).to(dtypes.out[0])
+            Y = F.linear(x.to(dtypes.base), W, bias_as(bias, dtypes.base)).to(dtypes.out[0])
             X = x.to(dtypes.lora)
             keep = keep_mask(X, dropout_p)
             X_d = drop(X, keep, dropout_p)

@@ -147,7 +147,7 @@ def projection_state(
     base = base_layer(proj)
     A, B, scaling = adapter_of(proj)
     base_dtype = compute_dtype(base, x, dtype)
-    lora_dtype = base_dtype if A is None else cast_dtype(A.dtype, device_type)
+    adapter_dtype = base_dtype if A is None else cast_dtype(A.dtype, device_type)
     return ProjectionState(
         weight=base.weight,
         bias=base.bias,
@@ -157,8 +157,8 @@ def projection_state(
         scaling=scaling,
         dropout_p=active_dropout(proj),
         base_dtype=base_dtype,
-        lora_dtype=lora_dtype,
-        out_dtype=output_dtype(proj, dtype, base_dtype, lora_dtype),
+        lora_dtype=adapter_dtype,
+        out_dtype=output_dtype(proj, dtype, base_dtype, adapter_dtype),
     )
 
 
@@ -207,7 +207,7 @@ def compute_dtype(base: nn.Module, x: Tensor, dtype: torch.dtype) -> torch.dtype
 
 
 def output_dtype(
-    proj: nn.Module, dtype: torch.dtype, base_dtype: torch.dtype, lora_dtype: torch.dtype
+    proj: nn.Module, dtype: torch.dtype, base_dtype: torch.dtype, adapter_dtype: torch.dtype
 ) -> torch.dtype:
     """Dtype of unpatched PEFT's output.
 
@@ -218,7 +218,7 @@ def output_dtype(
     if not isinstance(base_layer(proj), Linear4bit):
         return base_dtype
     if isinstance(proj, LoraLinear4bit) and torch.is_autocast_enabled():
-        return torch.promote_types(dtype, lora_dtype)
+        return torch.promote_types(dtype, adapter_dtype)
     return dtype
 
 
@@ -234,6 +234,11 @@ def siblings_reason(states: Sequence[ProjectionState]) -> str | None:
     if len(lora_dtypes) != 1:
         return f"siblings with different adapter dtypes: {names(lora_dtypes)}"
     return None
+
+
+def lora_dtype(states: Sequence[ProjectionState]) -> torch.dtype:
+    """The dtype that the adapted siblings' LoRA GEMMs share; there is one, `siblings_reason` saw to it."""
+    return next(state.lora_dtype for state in states if state.A is not None)
 
 
 def names(dtypes: set[torch.dtype]) -> str:

@@ -104,3 +104,8 @@ def dense_weight(weight: Tensor, tensors: QuantTensors, meta: QuantMeta | None, 
     packed = weight.reshape(-1, 1)  # dequantize_4bit transposes what comes as one row
     dense: Tensor = dequantize_4bit(packed, state)
     return dense
+
+
+def bias_as(bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """The bias in the dtype of the GEMM that adds it."""
+    return None if bias is None else bias.to(dtype)

@@ -7,8 +7,8 @@ is made in fp32 and rounded once. A term rounded to bf16 before the sum would be
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def promoted_sum(out: Tensor, term: Tensor) -> Tensor:

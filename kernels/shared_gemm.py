@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def together(parts: Sequence[Tensor | None], dim: int) -> Tensor | None:
+def rows(tensor: Any) -> Any:
+    """The tensor as a matrix [N, last dimension]; `None` stays `None`."""
+    return None if tensor is None else tensor.reshape(-1, tensor.shape[-1])
+
+
+def together(parts: Sequence[Tensor | None], dim: int) -> Any:
     """The parts that are there, concatenated along `dim`; `None` if there is none."""
     present = [part for part in parts if part is not None]
     if not present:
@@ -16,15 +22,14 @@ def together(parts: Sequence[Tensor | None], dim: int) -> Tensor | None:
     return torch.cat(present, dim=dim)
 
 
-def apart(whole: Tensor | None, parts: Sequence[Tensor | None], dim: int) -> list[Tensor | None]:
-    """`whole` cut along `dim` in pieces as long as the rows of `parts`; `None` where a part is absent."""
-    pieces: list[Tensor | None] = []
+def apart(whole: Tensor | None, parts: Sequence[Tensor | None], dim: int) -> list[Any]:
+    """`whole` cut along `dim` into one piece a part, as long as the part has rows; `None` where a part is absent."""
+    pieces: list[Any] = []
     start = 0
     for part in parts:
         if whole is None or part is None:
             pieces.append(None)
             continue
-        length = part.shape[0]
-        pieces.append(whole.narrow(dim, start, length))
-        start += length
+        pieces.append(whole.narrow(dim, start, part.shape[0]))
+        start += part.shape[0]
     return pieces
