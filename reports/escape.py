@@ -12,7 +12,7 @@ import re
 import unicodedata
 
 # Words that are safe outside of code: letters and digits, joined by signs that mean nothing to Markdown.
-_WORD = re.compile(r"[^\W_]+(?:[-'’.,/×:][^\W_]+)*|[=×≤≥–—%@&/-]|\d[\d.,]*[%×]?")
+_WORD = re.compile(r"[^\W_]+(?:[-'’.,/×][^\W_]+)*|[=×≤≥–—%@&/-]|\d[\d.,:]*[%×]?")
 _LINK = re.compile(r"www\.|://|^[a-z]+\.[a-z]{2,}$|^gh-\d", re.IGNORECASE)
 _SHA = re.compile(r"^[0-9a-fA-F]{7,64}$")
 _TOKEN = re.compile(r"(?<!\S)([(\"]*)(`[^`\n]+`|\S+?)([.,;:!?)\"]*)(?!\S)")
@@ -27,13 +27,13 @@ def one_line(text: str, limit: int = 200) -> str:
 def code(text: str, limit: int = 200) -> str:
     """`text` as an inline code span that is also safe in a table's cell; an empty text gives an empty string.
 
-    A pipe or a backslash inside a code span is read differently by different Markdown processors once it
-    stands in a table, so a text with one becomes an HTML element with every sign as an entity.
+    A pipe in a code span would end the cell, and an escaped one shows its backslash outside of tables; so a
+    text with a pipe or a backtick becomes an HTML element with every sign as an entity.
     """
     flat = one_line(text, limit)
     if not flat:
         return ""
-    if re.search(r"[|\\`]", flat):
+    if re.search(r"[|`]", flat):
         return html_code(flat, limit)
     return f"`{flat}`"
 

@@ -13,6 +13,7 @@ class Part:
     text: Callable[[int], str]
     size: int = 0
     expendable: int = 0  # parts with the greatest number are shortened first; 0: never
+    keep: int = 0  # so many items stay until every part is down to what it keeps
 
 
 def fixed(text: str) -> Part:
@@ -27,16 +28,16 @@ def fit(parts: Sequence[Part], limit: int) -> str | None:
     """
     shown = [part.size for part in parts]
     order = sorted((i for i, part in enumerate(parts) if part.expendable), key=lambda i: -parts[i].expendable)
-    for index in order:
+    for index, least in [*((i, min(parts[i].keep, parts[i].size)) for i in order), *((i, 0) for i in order)]:
         if _length(parts, shown) <= limit:
             break
-        shown[index] = _most(parts, shown, index, limit)
+        shown[index] = _most(parts, shown, index, least, limit)
     return _joined(parts, shown) if _length(parts, shown) <= limit else None
 
 
-def _most(parts: Sequence[Part], shown: Sequence[int], index: int, limit: int) -> int:
-    """The greatest number of items of one part with which all fit; 0 if none does."""
-    low, high = 0, shown[index]
+def _most(parts: Sequence[Part], shown: Sequence[int], index: int, least: int, limit: int) -> int:
+    """The greatest number of items of one part with which all fit; `least` if none does."""
+    low, high = least, max(least, shown[index])
     while low < high:
         middle = (low + high + 1) // 2
         if _length(parts, [*shown[:index], middle, *shown[index + 1 :]]) <= limit:

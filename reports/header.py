@@ -93,9 +93,9 @@ def _audit(record: RunRecord) -> str:
     told = f"Audit: {record.audit.checked} mutants again as plain pytest on edited copies: "
     if not wrong:
         return told + "no difference."
-    first = wrong[0]
+    first, differ = wrong[0], _are(len(wrong), "differs", "differ")
     return (
-        f"{told}**{len(wrong)} differ, do not trust this report**; the first is {code(first.mutant)} in "
+        f"{told}**{differ}, do not trust this report**; the first is {code(first.mutant)} in "
         f"{prose(first.column, 40)}: recorded {prose(first.recorded, 80)}, plain {prose(first.plain, 80)}."
     )
 

@@ -80,9 +80,8 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
 def _oracle_parts(record: RunRecord) -> list[Part]:
     red = sum(answer.ok is False for answer in record.oracles)
     silent = sum(answer.ok is None for answer in record.oracles)
-    verdict = (
-        f"**{red or 'None'} of {len(record.oracles)} oracle answers {'objects' if red == 1 else 'object'}.**"
-    )
+    told = f"{_plural(red, 'answer')} of {len(record.oracles)} {'objects' if red == 1 else 'object'}"
+    verdict = f"**{told if red else 'No oracle objects'}.**"
     more = f" {silent} could not say." if silent else ""
     heading = f"## fastlora-verify: oracles on {prose(record.target.name, 80)}\n\n{verdict}{more}"
     return [fixed(heading), fixed(what_ran(record)), *_oracles(record, opened=True)]
@@ -94,11 +93,12 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
     if len(record.mutants) <= WHOLE_TABLE:
         shown = tuple({mutant.name: mutant for mutant in (*shown, *record.mutants)}.values())
     layout = mutant_table(record)
+    rows = [layout.row(mutant) for mutant in shown]
 
     def text(number: int) -> str:
         rest = len(record.mutants) - len(shown)
         folded = f"\n*The other {rest:,} mutants are killed; they are below, by family.*" if rest else ""
-        return layout.text(shown[:number]) + "\n" + sections.left_out(len(shown) - number, record) + folded
+        return layout.text(rows[:number]) + "\n" + sections.left_out(len(shown) - number, record) + folded
 
     return Part(text, len(shown), 1)
 
@@ -117,7 +117,7 @@ def _oracles(record: RunRecord, *, opened: bool = False) -> list[Part]:
     def all_figures(number: int) -> str:
         body = table(("oracle", "kernel", "figure", "value"), figures[:number]) if figures[:number] else ""
         body += sections.left_out(len(figures) - number, record)
-        return body if opened else sections.folded(f"All {len(figures)} figures of the oracles", body)
+        return body if opened else sections.folded(f"{_plural(len(figures), 'figure')} of the oracles", body)
 
     return [Part(answers, len(rows), 2), Part(all_figures, len(figures), 7)]
 
@@ -134,10 +134,11 @@ def _families(record: RunRecord) -> list[Part]:
         counts = Counter(class_of(mutant).value for mutant in mutants)
         told = ", ".join(f"{number} {word}" for word, number in counts.items())
         summary = f"{html_code(family)}: {_plural(len(mutants), 'mutant')}; {told}"
+        rows = [layout.row(mutant) for mutant in mutants]
 
         def text(number: int) -> str:
             rest = sections.left_out(len(mutants) - number, record)
-            return sections.folded(summary, f"{layout.text(mutants[:number])}\n{rest}")
+            return sections.folded(summary, f"{layout.text(rows[:number])}\n{rest}")
 
         return Part(text, len(mutants), 6)
 

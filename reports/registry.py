@@ -1,4 +1,4 @@
-"""The formats that a record can be shown in. A new one: a module with `NAME` and `render`, and a line here."""
+"""The formats that a record can be shown in. A new one: a module with `NAME` and `render`, a line here."""
 
 from __future__ import annotations
 

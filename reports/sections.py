@@ -34,10 +34,12 @@ def rows(
 ) -> Part:
     """A titled table, a row a mutant."""
 
+    told = [row(mutant) for mutant in mutants]
+
     def text(number: int) -> str:
         if not mutants:
             return ""
-        body = table(headers, [row(mutant) for mutant in mutants[:number]]) if number else ""
+        body = table(headers, told[:number]) if number else ""
         return "\n".join([title, "", body, left_out(len(mutants) - number, record)])
 
     return Part(text, len(mutants), expendable)

@@ -11,6 +11,7 @@ from fastlora_verify.reports.fit import Part
 from fastlora_verify.reports.record import MutantRecord, Result, RunRecord
 from fastlora_verify.reports.sections import left_out
 
+WHOLE = 10  # survivors that are told whole even if the tables must be shortened for it
 DIFF_LINES = 40
 DIFF_CHARACTERS = 2500
 
@@ -25,7 +26,7 @@ def survivors(mutants: Sequence[MutantRecord], record: RunRecord, expendable: in
         shown = "\n\n".join(items[:number])
         return f"### Survivors\n\n{shown}\n{left_out(len(items) - number, record)}"
 
-    return Part(text, len(items), expendable)
+    return Part(text, len(items), expendable, keep=WHOLE)
 
 
 def survivor(number: int, mutant: MutantRecord, record: RunRecord) -> str:

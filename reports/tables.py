@@ -43,9 +43,9 @@ class MutantTable:
     control: tuple[str, ...]  # the first row: the unmutated suite
     row: Callable[[MutantRecord], tuple[str, ...]]
 
-    def text(self, mutants: Iterable[MutantRecord]) -> str:
-        """The table of these mutants under the row of the unmutated control."""
-        return table(self.headers, [self.control, *map(self.row, mutants)])
+    def text(self, rows: Iterable[Sequence[str]]) -> str:
+        """The table of these rows under the one of the unmutated control."""
+        return table(self.headers, [self.control, *rows])
 
 
 def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:

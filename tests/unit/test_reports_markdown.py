@@ -1,0 +1,333 @@
+"""The report has the reviews' shape, fits into a comment, and no text of the target can break it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import pytest
+from fastlora_verify.reports import record as rec
+from fastlora_verify.reports.cells import arms
+from fastlora_verify.reports.findings import classify, nearest_test
+from fastlora_verify.reports.fit import Part, fit, fixed
+from fastlora_verify.reports.markdown import LIMIT, render
+from fastlora_verify.reports.registry import FORMATS
+from fastlora_verify.reports.tables import short_name
+from hostile_text import HOSTILE, assert_harmless, generated
+from synthetic_record import NF4, PIN, arms_of, cpu, delegation, killers, seen, synthetic_record, unseen
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "report.md"
+ALLOWED_TAGS = {
+    *(
+        "h2",
+        "h3",
+        "h4",
+        "p",
+        "strong",
+        "em",
+        "ul",
+        "li",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+        "pre",
+    ),
+    *("details", "summary"),
+}
+
+
+def test_the_report_of_a_record_with_one_of_everything_is_the_golden_one() -> None:
+    text = render(synthetic_record())
+    if os.environ.get("REWRITE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    split = (line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| "))
+    rows: dict[str, list[str]] = {}
+    for cells in split:
+        rows.setdefault(cells[0], cells[1:])
+    return rows
+
+
+def test_the_table_has_the_unmutated_control_first_and_says_which_arms_died() -> None:
+    text = render(synthetic_record())
+    rows = rows_of(text[text.index("| mutation |") :])
+    assert list(rows)[:2] == ["mutation", "none"]
+    assert rows["none"][:2] == ["37 passed, 2 skipped", "39 passed"]
+    itemsize = rows["`if x.dtype.itemsize != 4: return original_forward(x)`"]
+    assert itemsize[0] == "12 failed (the bf16, fp16 and mixed arms)"
+    assert itemsize[1].startswith("13 failed (the bf16, fp16 and mixed arms + `TestNf4::")
+    mixed = rows["`if lora_a.dtype != x.dtype: return original_forward(x)`"]
+    assert mixed[:2] == ["4 failed (the mixed arms)", "4 failed (the mixed arms)"]
+
+
+def test_a_survivor_is_loud_and_says_how_many_tests_need_a_card() -> None:
+    rows = rows_of(render(synthetic_record()))
+    quant = rows['`if getattr(base.weight, "quant_state", None) is not None: return original_forward(x)`']
+    assert quant[0] == "**37 passed, 2 skipped (survives; 1 test needs a card)**"
+    assert quant[1].startswith("1 failed (`TestNf4::")
+
+
+def test_without_a_card_every_skipped_test_might_still_kill() -> None:
+    record = synthetic_record()
+    record = dataclasses.replace(record, columns=record.columns[:1])
+    mutant = delegation("x", "True", {"head:cpu": cpu(status="survived", passed=37)})
+    rows = rows_of(render(dataclasses.replace(record, mutants=(mutant,))))
+    assert rows["`if True: return original_forward(x)`"][0] == (
+        "**37 passed, 2 skipped (survives; 2 tests need a card)**"
+    )
+
+
+def test_a_column_that_could_not_run_says_why_in_every_cell() -> None:
+    record = synthetic_record()
+    cuda = dataclasses.replace(record.columns[1], baseline=None, not_run="no CUDA device", controls=())
+    text = render(dataclasses.replace(record, columns=(record.columns[0], cuda)))
+    rows = rows_of(text[text.index("| mutation |") :])
+    assert rows["none"][1] == "not run: no CUDA device"
+    assert rows["`if lora_a.dtype != x.dtype: return original_forward(x)`"][1] == "not run: no CUDA device"
+
+
+def test_survivors_that_an_oracle_sees_come_first_then_those_that_tests_build() -> None:
+    green = {"head:cpu": cpu(status="survived", passed=37, triggered=12)}
+    unbuilt = {"head:cpu": cpu(status="survived", passed=37, triggered=0)}
+    mutants = (
+        delegation("c", "c", unbuilt, oracles=(unseen(),)),
+        delegation("b", "b", green, oracles=(unseen(),)),
+        delegation("a", "a", unbuilt, oracles=(seen(),)),
+    )
+    found = classify(dataclasses.replace(synthetic_record(), mutants=mutants))
+    assert [mutant.mutation for mutant in found.survivors] == ["delegates-a", "delegates-b", "delegates-c"]
+
+
+def test_a_survivor_tells_built_and_green_from_never_built() -> None:
+    text = render(synthetic_record())
+    assert "- tests: **12 tests built it, all green**" in text
+    assert "- tests: **no test builds this**; 25 tests ran `patch.forward` without it" in text
+    nowhere = delegation("x", "x", {"head:cpu": cpu(status="survived", passed=37, reached=0, triggered=0)})
+    text = render(dataclasses.replace(synthetic_record(), mutants=(nowhere,)))
+    assert "- tests: **no test builds this**; none runs `patch.forward` at all" in text
+
+
+def test_the_nearest_test_is_the_reached_one_most_like_the_mutant() -> None:
+    reached = tuple(
+        rec.ReachedTest(test=f"tests/test_a.py::test_{name}", triggered=False)
+        for name in ("saved_bytes", "autocast_keeps_the_dtype", "gradcheck")
+    )
+    result = cpu(status="survived", passed=37, reached_tests=reached)
+    mutant = delegation("under-autocast", "torch.is_autocast_enabled('cpu')", {"head:cpu": result})
+    near = nearest_test(mutant, synthetic_record())
+    assert near is not None
+    assert near.test == "tests/test_a.py::test_autocast_keeps_the_dtype"
+
+
+def test_killers_of_the_same_scope_stand_in_for_reached_tests() -> None:
+    record = synthetic_record()
+    mutant = delegation("on-mixed-2d", "x", {"head:cpu": cpu(status="survived", passed=37)})
+    near = nearest_test(mutant, record)
+    assert near is not None
+    assert near.test.startswith(f"{PIN}[mixed-2d")
+    assert nearest_test(dataclasses.replace(mutant, scope="elsewhere"), record) is None
+
+
+@pytest.mark.parametrize(
+    ("tests", "known", "told"),
+    [
+        ([f"{PIN}[{arm}]" for arm in arms_of("bf16")], [], "the bf16 arms"),
+        ([f"{PIN}[bf16-2d-T]", NF4 + "[bf16]"], [], "the bf16 arms"),
+        (
+            [f"{PIN}[{arm}]" for arm in arms_of("bf16", "mixed")],
+            [f"{PIN}[{arm}]" for arm in arms_of("fp32", "bf16", "mixed")],
+            "the bf16 and mixed arms",
+        ),
+        ([NF4], [], "`TestNf4::test_the_node_is_the_kernels`"),
+        (["a.py::test_x[cpu-1]", "a.py::test_x[cpu-2]"], [], "`test_x`"),
+        (
+            ["a.py::test_x[k-1]", "a.py::test_x[k-2]"],
+            [f"a.py::test_x[k-{i}]" for i in range(9)],
+            "the 1 and 2 arms",
+        ),
+        (["a.py::test_x[k-1]", "a.py::test_y[k-2]"], ["a.py::test_z[k-3]"], "`test_x[k-1]` + `test_y[k-2]`"),
+        (["a.py::test_x", "a.py::test_y", "a.py::test_z"], [], ""),
+        (["a.py::test_x[`|-1]", "a.py::test_x[`|-2]"], [], "the <code>&#96;&#124;</code> arms"),
+        ([], [], ""),
+    ],
+)
+def test_arms(tests: list[str], known: list[str], told: str) -> None:
+    assert arms(tests, [*tests, *known], "cpu") == told
+
+
+def test_a_kill_by_exception_only_is_told_apart() -> None:
+    found = classify(synthetic_record())
+    assert [mutant.mutation for mutant in found.by_exception] == ["delegates-bias-dropped"]
+    text = render(synthetic_record())
+    assert "by an assertion of the tests, 1 by an exception only" in text
+    assert text.index("### Killed by an exception only") < text.index("`delegates-bias-dropped@patch.forward")
+
+
+def test_nothing_without_a_verdict_counts_as_killed_or_survived() -> None:
+    statuses: tuple[rec.Status, ...] = ("timeout", "crash", "not-viable", "not-run")
+    mutants = tuple(
+        delegation(status, status, {"head:cpu": cpu(status=status, note="why @you")}) for status in statuses
+    )
+    record = dataclasses.replace(synthetic_record(), mutants=mutants)
+    assert len(classify(record).no_verdict) == 4
+    text = render(record)
+    assert "**Nothing was judged:** none of the 4 mutants has a verdict." in text
+    assert "`head:cpu`: not viable (why `@you`)" in text
+
+
+def test_a_kill_without_the_mutant_having_run_is_no_verdict() -> None:
+    result = cpu(status="killed", how="assertion", failed=1, reached=0, killers=killers("fp32-2d-T"))
+    record = dataclasses.replace(synthetic_record(), mutants=(delegation("x", "x", {"head:cpu": result}),))
+    assert len(classify(record).no_verdict) == 1
+    assert "no test is known to have run the changed code" in render(record)
+
+
+def test_an_audit_difference_and_a_stale_allowance_are_told() -> None:
+    record = synthetic_record()
+    difference = rec.AuditDifference(mutant="m", column="head:cpu", recorded="12 failed", plain="11 failed")
+    record = dataclasses.replace(record, audit=rec.Audit(checked=5, differences=(difference,)))
+    stale = dataclasses.replace(record.mutants[0], allowed="was needed once")
+    text = render(dataclasses.replace(record, mutants=(stale, *record.mutants[1:])))
+    assert "**1 differs, do not trust this report**" in text
+    assert "allowed but killed, the allowance can go" in text
+
+
+def test_a_record_of_oracles_alone_is_a_report_of_oracles() -> None:
+    text = render(dataclasses.replace(synthetic_record(), mutants=()))
+    assert text.startswith("## fastlora-verify: oracles on reference\n\n**No oracle objects.**")
+    assert "| float64 | linear | gate `lora_B`, seed 7 | 1.7 x (limit 2) |" in text
+
+
+def many(count: int, survivors: int = 0) -> rec.RunRecord:
+    killed = {"head:cpu": cpu(status="killed", how="assertion", failed=12, killers=killers(*arms_of("bf16")))}
+    alive = {"head:cpu": cpu(status="survived", passed=37, triggered=3)}
+    mutants = tuple(
+        delegation(
+            f"number-{i}", f"x.dim() == {i}", alive if i < survivors else killed, family=f"family {i % 7}"
+        )
+        for i in range(count)
+    )
+    return dataclasses.replace(synthetic_record(), mutants=mutants)
+
+
+def test_many_mutants_are_folded_by_family_and_a_killed_one_is_not_in_the_open_table() -> None:
+    text = render(many(60, survivors=2))
+    opened, folded = text.split("### Every mutant, by family")
+    assert "The other 58 mutants are killed; they are below, by family." in opened
+    assert "x.dim() == 3:" not in opened
+    assert folded.count("<details><summary><code>family") == 7
+    assert "`delegates-number-3@patch.forward[number-3]`" in folded
+
+
+@pytest.mark.parametrize(("count", "survivors"), [(500, 3), (2000, 30), (1500, 1500)])
+def test_a_long_report_is_shortened_says_so_and_keeps_the_survivors(count: int, survivors: int) -> None:
+    text = render(many(count, survivors))
+    assert LIMIT - 4000 < len(text.encode()) <= LIMIT < 65_536
+    assert re.search(r"more left out to fit into a comment; all of them are in `run\.json`", text)
+    assert text.count("<details>") == text.count("</details>")
+    assert "#### 1. " in text
+    assert text.rstrip().endswith("</details>")
+    if survivors < 100:
+        assert f"#### {survivors}. " in text
+
+
+def test_a_report_that_cannot_be_shortened_enough_keeps_its_verdict() -> None:
+    text = render(many(50), limit=700)
+    assert len(text.encode()) <= 700
+    assert "No mutant survives unexplained" in text
+    assert "The rest does not fit into 700 bytes" in text
+
+
+def test_parts_give_up_items_in_the_order_of_their_expendability() -> None:
+    def part(name: str, expendable: int) -> Part:
+        return Part(lambda n: name * n, 10, expendable)
+
+    assert fit([fixed("head"), part("a", 1), part("b", 2)], 26) == "head\n\naaaaaaaaaa\n\nbbbbbbb\n"
+    assert fit([fixed("head"), part("a", 1), part("b", 2)], 12) == "head\n\naaaaa\n"
+    assert fit([fixed("head"), part("a", 1)], 3) is None
+
+
+def test_what_a_part_keeps_is_given_up_last() -> None:
+    keeps = Part(lambda n: "k" * n, 10, 2, keep=4)
+    other = Part(lambda n: "o" * n, 10, 1)
+    assert fit([keeps, other], 11) == "kkkk\n\noooo\n"
+    assert fit([keeps, other], 5) == "kkkk\n"
+    assert fit([keeps, other], 3) == "kk\n"
+
+
+def hostile(text: str) -> rec.RunRecord:
+    """A record in which everything that a target can write is `text`."""
+    killer = rec.Killer(test=f"a.py::t[{text}]", exception=text, message=text, effect=text, how="exception")
+    reached = (rec.ReachedTest(test=text, triggered=True),)
+    results = (
+        cpu(status="survived", passed=1, reached_tests=reached),
+        cpu(status="killed", how="exception", failed=0, killers=(killer,)),
+        cpu(status="crash", note=text),
+    )
+    mutants = tuple(
+        delegation(
+            f"{i}{text}",
+            text,
+            {"head:cpu": result},
+            gist=text,
+            diff=text,
+            scope=text,
+            kernels=(text, f"k{i}"),
+            family=text,
+            file=text,
+            oracles=(dataclasses.replace(seen(text), oracle=text),),
+            allowed=text if i == 3 else None,
+        )
+        for i, result in enumerate((*results, results[0]))
+    )
+    base = synthetic_record()
+    figure = rec.Figure(name=text, value=text, limit=text, unit=text)
+    answer = rec.OracleRecord(oracle=text, kernel=text, ok=True, summary=text, figures=(figure,))
+    return dataclasses.replace(
+        base,
+        tool_version=text,
+        command=(text,),
+        started_at=text,
+        saved_as=text,
+        target=rec.TargetRecord(name=text, file=text, kernels=(text,), tests=(text,)),
+        environment=rec.Environment(python=text, torch=text, cpu=text, device_name=text),
+        columns=(
+            dataclasses.replace(base.columns[0], source_rev=text, notes=(text,), device_name=text),
+            rec.Column(id=f"c{text}", device="cuda", not_run=text),
+        ),
+        mutants=mutants * 9 if len(text) % 2 else mutants,
+        no_sites=(rec.NoSiteRecord(mutation=text, kernel=text, reason=text),),
+        oracles=(answer,),
+        audit=rec.Audit(
+            checked=1,
+            differences=(rec.AuditDifference(mutant=text, column=text, recorded=text, plain=text),),
+        ),
+    )
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *generated(25)])
+def test_no_text_of_the_target_breaks_the_report_or_refers_to_anything(text: str) -> None:
+    report = render(hostile(text))
+    assert_harmless(report, ALLOWED_TAGS)
+    harmless = render(hostile("plain" + "x" * (len(text) % 2)))
+    assert report.count("<details>") <= len(re.findall("<details>", harmless)) + 2
+
+
+def test_a_short_name_has_no_module() -> None:
+    assert short_name("m@a.b.c:outer.inner[x: 1]") == "m@outer.inner[x: 1]"
+    assert short_name("m@a.b.c[x]") == "m@a.b.c[x]"
+
+
+def test_the_formats_are_found_by_name() -> None:
+    record = synthetic_record()
+    assert FORMATS["markdown"](record).startswith("## fastlora-verify")
+    assert rec.loads(FORMATS["json"](record)) == record
