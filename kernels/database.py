@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.linear import patch_linear, unpatch_linear
+from fastlora_verify.kernels.qkv import patch_qkv, unpatch_qkv
 from fastlora_verify.kernels.swiglu import patch_swiglu, unpatch_swiglu
 
 KERNELS: tuple[KernelInfo, ...] = (
@@ -14,6 +15,14 @@ KERNELS: tuple[KernelInfo, ...] = (
         patch=patch_linear,
         unpatch=unpatch_linear,
         projections=("proj",),
+    ),
+    KernelInfo(
+        name="qkv",
+        kind="qkv",
+        node="FusedLoraQKVBackward",
+        patch=patch_qkv,
+        unpatch=unpatch_qkv,
+        projections=("q_proj", "k_proj", "v_proj"),
     ),
     KernelInfo(
         name="swiglu",

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import torch
 from bitsandbytes.nn import Linear4bit
+from fastlora_verify.kernels.dtypes import cast_dtype
+from fastlora_verify.kernels.patching import NO_ADAPTER
+from fastlora_verify.kernels.quant import Quant, quant_state_of, take_apart
 from peft.tuners import lora
 from peft.tuners.lora.bnb import Linear4bit as LoraLinear4bit
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
-
-from fastlora_verify.kernels.dtypes import cast_dtype
-from fastlora_verify.kernels.patching import NO_ADAPTER
-from fastlora_verify.kernels.quant import Quant, quant_state_of, take_apart
 
 ADAPTER_LAYERS = (lora.Linear, LoraLinear4bit)
 BASE_FORWARDS = (nn.Linear.forward, Linear4bit.forward)
@@ -107,6 +106,17 @@ def base_reason(proj: nn.Module) -> str | None:
     return None
 
 
+def state_reason(proj: nn.Module, *, allow_dropout: bool = False) -> str | None:
+    """The first of `layer_reason`, `adapter_reason` and `base_reason` that objects: all that needs no input."""
+    reason = layer_reason(proj)
+    if reason is not None:
+        return reason
+    reason = adapter_reason(proj, allow_dropout=allow_dropout)
+    if reason is not None:
+        return reason
+    return base_reason(proj)
+
+
 def dtype_reason(proj: nn.Module, dtype: torch.dtype, device_type: str) -> str | None:
     """Why PEFT must see an input of `dtype`: its layers raise where dtypes don't meet, and so do we through them."""
     base = base_layer(proj)
@@ -132,13 +142,7 @@ def projection_state(
     """
     dtype = x.dtype if dtype is None else dtype
     device_type = x.device.type
-    reason = layer_reason(proj)
-    if reason is not None:
-        return reason
-    reason = adapter_reason(proj, allow_dropout=allow_dropout)
-    if reason is not None:
-        return reason
-    reason = base_reason(proj)
+    reason = state_reason(proj, allow_dropout=allow_dropout)
     if reason is not None:
         return reason
     reason = dtype_reason(proj, dtype, device_type)
@@ -223,27 +227,27 @@ def output_dtype(
 
 
 def siblings_reason(states: Sequence[ProjectionState]) -> str | None:
-    """Why siblings can't share GEMMs: their dtypes differ, or none of them has an adapter."""
+    """Why siblings can't share GEMMs: none of them has an adapter, or their dtypes differ."""
     adapted = [state for state in states if state.A is not None]
     if not adapted:
         return NO_ADAPTER
-    base_dtypes = {state.base_dtype for state in states}
-    if len(base_dtypes) != 1:
-        return f"siblings with different compute dtypes: {names(base_dtypes)}"
-    lora_dtypes = {state.lora_dtype for state in adapted}
-    if len(lora_dtypes) != 1:
-        return f"siblings with different adapter dtypes: {names(lora_dtypes)}"
+    reason = mixture_reason("compute", {state.base_dtype for state in states})
+    if reason is not None:
+        return reason
+    return mixture_reason("adapter", {state.lora_dtype for state in adapted})
+
+
+def mixture_reason(what: str, dtypes: set[torch.dtype]) -> str | None:
+    """Why siblings of these dtypes can't be computed together: there is more than one."""
+    if len(dtypes) > 1:
+        names = sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        return f"siblings with different {what} dtypes: {', '.join(names)}"
     return None
 
 
 def lora_dtype(states: Sequence[ProjectionState]) -> torch.dtype:
     """The dtype that the adapted siblings' LoRA GEMMs share; there is one, `siblings_reason` saw to it."""
     return next(state.lora_dtype for state in states if state.A is not None)
-
-
-def names(dtypes: set[torch.dtype]) -> str:
-    """Dtypes as text, in a fixed order."""
-    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
 
 
 def qualified_name(module: nn.Module) -> str:

@@ -17,12 +17,11 @@ from typing import NamedTuple
 import torch
 from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
-from peft import LoraConfig, inject_adapter_in_model
-from torch import Tensor, nn
-
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.patching import patch_of, remove
 from fastlora_verify.kernels.quant import quant_state_of
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
 
 DTYPES = {
     "fp32": torch.float32,
