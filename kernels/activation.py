@@ -28,8 +28,8 @@ def activation_reason(mlp: nn.Module) -> str | None:
 def config_reason(model: nn.Module, path: str) -> str | None:
     """Why the configs on the way from `model` to the block at `path` don't say SiLU.
 
-    A config is any module's `config`, or that config's `text_config`. Each that names a `hidden_act` must name
-    SiLU, and one must name it: a model whose config has only `hidden_activation` (Gemma 3) is refused.
+    A config is any module's `config`, or that config's `text_config`. Each that names a `hidden_act` must
+    name SiLU, and one must name it: a model whose config has only `hidden_activation` (Gemma 3) is refused.
     """
     named = [act for config in configs_above(model, path) for act in hidden_acts(config)]
     if not named:

@@ -1,8 +1,8 @@
 """K and V computed with Q, kept until the next two projection calls take them.
 
-A value is taken at most once, by the same input object, unmodified since, for a projection in the same state and in
-the same grad mode. Whatever the answer, taking drops the value, so nothing outlives the calls it was computed for.
-The input is held by a weak reference only.
+A value is taken at most once, by the same input object, unmodified since, for a projection in the same state
+and in the same grad mode. Whatever the answer, taking drops the value, so nothing outlives the calls it was
+computed for. The input is held by a weak reference only.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Handover:
 
 
 def fingerprint(state: ProjectionState) -> tuple[Any, ...]:
-    """What an output depends on beside x: the tensors by identity and version, the scalars, and the grad mode."""
+    """What an output depends on beside x: tensors by identity and version, scalars, the grad mode."""
     tensors = (state.weight, state.bias, state.A, state.B)
     versions = tuple((id(tensor), version(tensor)) for tensor in tensors if tensor is not None)
     dtypes = (state.base_dtype, state.lora_dtype, state.out_dtype)
@@ -68,5 +68,5 @@ def fingerprint(state: ProjectionState) -> tuple[Any, ...]:
 
 
 def version(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; inference tensors don't count, and can't be changed by training."""
+    """How often a tensor was changed in place; inference tensors don't count their changes."""
     return -1 if tensor.is_inference() else tensor._version

@@ -7,11 +7,11 @@
     dA = dHᵀ X_d
     dX = dY W + dH A ⊙ keep / (1 - p)
 
-X [..., i], Y [..., o], W [o, i] dense or packed 4-bit, b [o], A [r, i], B [o, r], H [N, r] with N the product of X's
-leading dimensions. W and b are frozen. The factors s multiply the rank-sized operand (H, B), not dY.
+X [..., i], Y [..., o], W [o, i] dense or packed 4-bit, b [o], A [r, i], B [o, r], H [N, r] with N the product
+of X's leading dimensions. W and b are frozen. The factors s multiply the rank-sized operand (H, B), not dY.
 
-Saved for the backward: X, W as it is stored, its quant state's tensors, A, B, H and, with dropout, the keep-mask (one
-byte an element); nothing of size [N, o], no dense copy of a packed weight.
+Saved for the backward: X, W as it is stored, its quant state's tensors, A, B, H and, with dropout, the
+keep-mask (one byte an element); nothing of size [N, o], no dense copy of a packed weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from fastlora_verify.kernels.dtypes import Dtypes, explicit_dtypes
 from fastlora_verify.kernels.patching import (
     EXTRA_ARGUMENTS,
@@ -100,7 +100,8 @@ class FusedLoraLinear(torch.autograd.Function):
 def keep_mask(X: Tensor, p: float) -> Tensor | None:
     """Which elements dropout keeps, bool, of X's shape; `None` without dropout.
 
-    Drawn by the operator that PEFT's `nn.Dropout` runs, so that both draw the same mask from the same generator.
+    Drawn by the operator that PEFT's `nn.Dropout` runs, so that both draw the same mask from the same
+    generator.
     """
     if p == 0.0:
         return None
@@ -116,7 +117,7 @@ def drop(X: Tensor, keep: Tensor | None, p: float) -> Tensor:
 
 
 def linear_forward(patch: Patch, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Forward of a patched layer: the kernel, or the layer's own forward with `patch.last_reason` saying why."""
+    """Forward of a patched layer: the kernel, or the layer's own forward; `patch.last_reason` says why."""
     original = patch.original
     if args or kwargs:
         patch.last_reason = EXTRA_ARGUMENTS
@@ -129,7 +130,7 @@ def linear_forward(patch: Patch, x: Tensor, *args: Any, **kwargs: Any) -> Tensor
         patch.last_reason = NO_ADAPTER
         return original(x, *args, **kwargs)
     patch.last_reason = None
-    out: Tensor = FusedLoraLinear.apply(
+    out: Tensor = FusedLoraLinear.apply(  # type: ignore[no-untyped-call]
         x,
         state.weight,
         state.bias,

@@ -1,16 +1,16 @@
 """Instance forwards installed and removed, and which kernel owns which module.
 
-A patched module has one thing more than before, an instance attribute `forward` that is a `Patch`; it is also the
-mark that the module is patched. Removing it restores class dispatch, or the instance forward that somebody had
-installed before. A `Patch` refers to modules and never to tensors or bound methods, so a deep copy (or a pickle) of a
-patched model refers to the copy's modules and computes with the copy's weights.
+A patched module has one thing more than before, an instance attribute `forward` that is a `Patch`; it is also
+the mark that the module is patched. Removing it restores class dispatch, or the instance forward that
+somebody had installed before. A `Patch` refers to modules and never to tensors or bound methods, so a deep
+copy (or a pickle) of a patched model refers to the copy's modules and computes with the copy's weights.
 
-Group kernels (QKV, SwiGLU) own their projections: they take them from the single kernel when they are patched in,
-and the single kernel leaves them alone afterwards. Unpatching a group leaves its projections to PEFT; call
-`patch_linear` again to give them to the single kernel.
+Group kernels (QKV, SwiGLU) own their projections: they take them from the single kernel when they are patched
+in, and the single kernel leaves them alone afterwards. Unpatching a group leaves its projections to PEFT;
+call `patch_linear` again to give them to the single kernel.
 
-Hooks on a projection's inner modules (base layer, lora_A, …), and on the three projections of a SwiGLU block, don't
-fire while a kernel runs; hooks on the patched modules themselves do.
+Hooks on a projection's inner modules (base layer, lora_A, …), and on the three projections of a SwiGLU block,
+don't fire while a kernel runs; hooks on the patched modules themselves do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 EXTRA_ARGUMENTS = "extra call arguments"
 NO_ADAPTER = "no adapter on any projection"
@@ -28,7 +28,7 @@ QKV_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 SWIGLU_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 GROUP_PROJECTIONS = {"qkv": QKV_PROJECTIONS, "swiglu": SWIGLU_PROJECTIONS}
 
-Forward = Callable[..., Any]
+Forward = Callable[..., Tensor]
 
 
 @dataclass(eq=False)
@@ -40,14 +40,14 @@ class Patch:
 
     kernel: str  # "linear" | "qkv" | "swiglu"
     entry: Forward  # entry(patch, x, *args, **kwargs), a function of a module
-    module: nn.Module  # whose forward this is
-    owner: nn.Module  # the block: the module itself, or the attention that a projection belongs to
+    module: Any  # whose forward this is; an nn.Module, its children looked up by name
+    owner: Any  # the block: the module itself, or the attention that a projection belongs to
     shared: Any = None  # what several entries of one block share
     allow_dropout: bool = False
     replaced: Forward | None = None  # an instance forward that was there before
     last_reason: str | None = None
 
-    def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.entry(self, x, *args, **kwargs)
 
     @property

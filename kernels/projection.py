@@ -1,14 +1,15 @@
 """One PEFT projection read for a kernel, or the reason why PEFT must run it.
 
-Every kernel asks here, so that there is one list of guards. A reason is a short text; `None` means "no objection".
-Guards come in two groups: `layer_reason` looks at what a layer is (a patcher refuses the layer), the others at the
-state that it is in (the call is handed back).
+Every kernel asks here, so that there is one list of guards. A reason is a short text; `None` means "no
+objection". Guards come in two groups: `layer_reason` looks at what a layer is (a patcher refuses the layer),
+the others at the state that it is in (the call is handed back).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from bitsandbytes.nn import Linear4bit
@@ -46,8 +47,8 @@ class ProjectionState:
 def layer_reason(proj: nn.Module) -> str | None:
     """Why a layer can't be computed by a kernel, whatever its state: its type, or the type of its weight.
 
-    Allowed by name are PEFT's two vanilla layers; below them, and for projections without an adapter, any layer
-    that runs `nn.Linear.forward` or `bnb.nn.Linear4bit.forward` itself. A Conv1D, an 8-bit layer, a
+    Allowed by name are PEFT's two vanilla layers; below them, and for projections without an adapter, any
+    layer that runs `nn.Linear.forward` or `bnb.nn.Linear4bit.forward` itself. A Conv1D, an 8-bit layer, a
     ModulesToSaveWrapper or another tuner's layer computes something else.
     """
     if isinstance(proj, BaseTunerLayer) and type(proj) not in ADAPTER_LAYERS:
@@ -55,7 +56,7 @@ def layer_reason(proj: nn.Module) -> str | None:
     base = base_layer(proj)
     if type(base).forward not in BASE_FORWARDS:
         return f"unsupported layer {qualified_name(base)}"
-    # Without a 4-bit state nothing says what integers mean: read as a dense matrix they give garbage, silently.
+    # Nothing says what integers without a 4-bit state mean: as a dense matrix they give garbage, silently.
     if quant_state_of(base) is None and not base.weight.is_floating_point():
         return f"{base.weight.dtype} weight without a 4-bit state"
     return None
@@ -97,7 +98,7 @@ def dropout_reason(dropout: nn.Module, *, allow_dropout: bool) -> str | None:
 
 
 def base_reason(proj: nn.Module) -> str | None:
-    """Why the base layer's state needs PEFT: the kernels give no gradient to it, and read one packed layout."""
+    """Why the base layer's state needs PEFT: kernels give no gradient to it, and read one packed layout."""
     base = base_layer(proj)
     if any(parameter.requires_grad for parameter in base.parameters()):
         return "trainable base parameter"
@@ -107,7 +108,7 @@ def base_reason(proj: nn.Module) -> str | None:
 
 
 def state_reason(proj: nn.Module, *, allow_dropout: bool = False) -> str | None:
-    """The first of `layer_reason`, `adapter_reason` and `base_reason` that objects: all that needs no input."""
+    """Why a projection needs PEFT whatever its input: the first objection of the three kinds."""
     reason = layer_reason(proj)
     if reason is not None:
         return reason
@@ -118,7 +119,7 @@ def state_reason(proj: nn.Module, *, allow_dropout: bool = False) -> str | None:
 
 
 def dtype_reason(proj: nn.Module, dtype: torch.dtype, device_type: str) -> str | None:
-    """Why PEFT must see an input of `dtype`: its layers raise where dtypes don't meet, and so do we through them."""
+    """Why PEFT must see an input of `dtype`: its layers raise where dtypes don't meet."""
     base = base_layer(proj)
     dense = quant_state_of(base) is None
     if dense and cast_dtype(dtype, device_type) != cast_dtype(base.weight.dtype, device_type):
@@ -138,7 +139,8 @@ def projection_state(
 ) -> ProjectionState | str:
     """Everything that a kernel needs of a projection for this call, or why PEFT must run.
 
-    `dtype` is the dtype of the projection's input where that isn't `x` itself (down's input is computed from x).
+    `dtype` is the dtype of the projection's input where that isn't `x` itself (down's input is computed from
+    x).
     """
     dtype = x.dtype if dtype is None else dtype
     device_type = x.device.type
@@ -166,10 +168,9 @@ def projection_state(
     )
 
 
-def base_layer(proj: nn.Module) -> nn.Module:
-    """The layer below PEFT's, or the layer itself. One level only: a tuner layer below a tuner layer is refused."""
-    base: nn.Module = proj.base_layer if isinstance(proj, BaseTunerLayer) else proj
-    return base
+def base_layer(proj: nn.Module) -> Any:
+    """The layer below PEFT's, or the layer itself. One level only: nested tuner layers are refused."""
+    return proj.base_layer if isinstance(proj, BaseTunerLayer) else proj
 
 
 def adapter_of(proj: nn.Module) -> tuple[Tensor | None, Tensor | None, float]:
@@ -198,8 +199,9 @@ def active_dropout(proj: nn.Module) -> float:
 def compute_dtype(base: nn.Module, x: Tensor, dtype: torch.dtype) -> torch.dtype:
     """Dtype of the base GEMM.
 
-    A dense layer computes in its input's dtype (or autocast's); a `Linear4bit` in its `compute_dtype`, which its
-    first call settles from the input when nobody chose one. That first call may be ours, so it is settled here too.
+    A dense layer computes in its input's dtype (or autocast's); a `Linear4bit` in its `compute_dtype`, which
+    its first call settles from the input when nobody chose one. That first call may be ours, so it is settled
+    here too.
     """
     if not isinstance(base, Linear4bit):
         return cast_dtype(dtype, x.device.type)
@@ -215,9 +217,9 @@ def output_dtype(
 ) -> torch.dtype:
     """Dtype of unpatched PEFT's output.
 
-    Dense: the base GEMM's, autocast's included. 4-bit: `Linear4bit` casts back to its input's dtype; PEFT's 4-bit
-    layer then casts the LoRA term to it unless `torch.is_autocast_enabled()`, which without an argument speaks of
-    CUDA alone, and adds; so under CUDA autocast the two promote.
+    Dense: the base GEMM's, autocast's included. 4-bit: `Linear4bit` casts back to its input's dtype; PEFT's
+    4-bit layer then casts the LoRA term to it unless `torch.is_autocast_enabled()`, which without an argument
+    speaks of CUDA alone, and adds; so under CUDA autocast the two promote.
     """
     if not isinstance(base_layer(proj), Linear4bit):
         return base_dtype

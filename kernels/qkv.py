@@ -12,14 +12,17 @@ Backward:
     [dAq; dAk; dAv] = [dHq dHk dHv]ᵀ X      one GEMM
     dX = dQ Wq + dK Wk + dV Wv + [dHq dHk dHv] [Aq; Ak; Av]      accumulated in one tensor
 
-X [..., i]; P [..., o_p]; Wp [o_p, i] dense or packed 4-bit, bp [o_p]; Ap [r_p, i], Bp [o_p, r_p]; Hp [N, r_p] with N
-the product of X's leading dimensions. Any projection may have no adapter (A, B `None`). Weights and biases are
-frozen. An output that isn't used has no gradient (`None`), and then neither have its adapter's A and B, as in PEFT.
+X [..., i]; P [..., o_p]; Wp [o_p, i] dense or packed 4-bit, bp [o_p]; Ap [r_p, i], Bp [o_p, r_p]; Hp [N, r_p]
+with N the product of X's leading dimensions. Any projection may have no adapter (A, B `None`). Weights and
+biases are frozen. An output that isn't used has no gradient (`None`), and then neither have its adapter's A
+and B, as in PEFT.
 
-The call of q_proj computes all three. K and V wait for the next call of k_proj and of v_proj, and are handed over
-only for the identical input object; every other call of k_proj and v_proj (cross-attention) goes to PEFT.
+The call of q_proj computes all three. K and V wait for the next call of k_proj and of v_proj, and are handed
+over only for the identical input object; every other call of k_proj and v_proj (cross-attention) goes to
+PEFT.
 
-Saved for the backward: X once, H, the weights as they are stored with their quant states' tensors, and the adapters.
+Saved for the backward: X once, H, the weights as they are stored with their quant states' tensors, and the
+adapters.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from fastlora_verify.kernels.dtypes import Dtypes, explicit_dtypes
 from fastlora_verify.kernels.handover import Handover
 from fastlora_verify.kernels.patching import (
@@ -128,7 +131,7 @@ class FusedLoraQKV(torch.autograd.Function):
     def backward(
         ctx: Any, dQ: Tensor | None, dK: Tensor | None, dV: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """Gradients of x and of every A and B in their own dtypes; `None` where none is asked for or none is due."""
+        """Gradients of x and of every A and B in their own dtypes; `None` where none is asked for or due."""
         (
             x, H_qkv,
             q_weight, q_A, q_B,
@@ -149,7 +152,8 @@ class FusedLoraQKV(torch.autograd.Function):
         needs_v_A, needs_v_B = needs[17], needs[18]
         needs_H = needs_x or needs_q_A or needs_k_A or needs_v_A
 
-        dX = dA_q = dB_q = dA_k = dB_k = dA_v = dB_v = dH_q = dH_k = dH_v = None
+        dX: Any = None
+        dA_q = dB_q = dA_k = dB_k = dA_v = dB_v = dH_q = dH_k = dH_v = None
         with explicit_dtypes(x.device.type):
             X, dQ, dK, dV = rows(x), rows(dQ), rows(dK), rows(dV)
             H_q, H_k, H_v = apart(rows(H_qkv), (q_A, k_A, v_A), dim=1)
@@ -217,7 +221,7 @@ def due(A: Tensor | None, dH: Tensor | None) -> Tensor | None:
 
 
 def query_forward(patch: Patch, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Forward of a patched q_proj: computes Q, K and V, returns Q and keeps K and V for the next two calls."""
+    """Forward of a patched q_proj: computes Q, K and V, returns Q, keeps K and V for the next two calls."""
     original = patch.original
     attention = patch.owner
     handover: Handover = patch.shared
@@ -245,7 +249,7 @@ def query_forward(patch: Patch, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         patch.last_reason = reason
         return original(x, *args, **kwargs)
     patch.last_reason = None
-    Q, K, V = FusedLoraQKV.apply(
+    Q, K, V = FusedLoraQKV.apply(  # type: ignore[no-untyped-call]
         x,
         q.weight,
         q.bias,
@@ -343,7 +347,7 @@ def patch_qkv(model: nn.Module) -> int:
             continue
         if qkv_refusal(module) is not None:
             continue
-        if kernel_of(module.q_proj) == "qkv":
+        if kernel_of(module.get_submodule("q_proj")) == "qkv":
             continue
         handover = Handover()
         for name, entry in zip(QKV_PROJECTIONS, (query_forward, key_forward, value_forward), strict=True):

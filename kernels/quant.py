@@ -1,7 +1,7 @@
 """bitsandbytes' 4-bit weights: the quant state taken apart for `save_for_backward`, and put together again.
 
-Every tensor of the state goes through `save_for_backward` beside the packed weight, so that saved-tensor hooks and
-version checks see whatever the backward reads; only numbers, names and dtypes may stay on `ctx`.
+Every tensor of the state goes through `save_for_backward` beside the packed weight, so that saved-tensor
+hooks and version checks see whatever the backward reads; only numbers, names and dtypes may stay on `ctx`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class QuantTensors(NamedTuple):
-    """Tensors of a quant state; all `None` for a dense weight, the last three for a flat (not nested) state."""
+    """Tensors of a quant state; all `None` for a dense weight, the last three for a flat state."""
 
     absmax: Tensor | None = None  # [blocks], float32, or uint8 codes when nested
     code: Tensor | None = None  # [16]
@@ -49,7 +49,8 @@ QUANT_SLOTS = len(QuantTensors._fields)
 def quant_state_of(base: nn.Module) -> QuantState | None:
     """The 4-bit state of a layer's weight, or `None` for a weight that isn't packed.
 
-    A weight streamed in for one call is a bare view that carries no state; the module keeps its own reference.
+    A weight streamed in for one call is a bare view that carries no state; the module keeps its own
+    reference.
     """
     state = getattr(base.weight, "quant_state", None)
     if state is None:
@@ -95,8 +96,8 @@ def put_together(tensors: QuantTensors, meta: QuantMeta, dtype: torch.dtype) -> 
 def dense_weight(weight: Tensor, tensors: QuantTensors, meta: QuantMeta | None, dtype: torch.dtype) -> Tensor:
     """The weight as a matrix [out, in] of `dtype`: itself if it is dense, else dequantised.
 
-    A packed weight is dequantised straight into `dtype`, as `bitsandbytes::gemm_4bit` does in its forward. The
-    result lives for one product and is never saved.
+    A packed weight is dequantised straight into `dtype`, as `bitsandbytes::gemm_4bit` does in its forward.
+    The result lives for one product and is never saved.
     """
     if meta is None:
         return weight.to(dtype)

@@ -31,10 +31,10 @@ NOT_PATCHED = "not patched"
 def delegation_reasons(model: nn.Module) -> dict[str, str]:
     """Module path to `"kernel"`, or to `"PEFT: "` and the reason (`"PEFT: lora_dropout=0.1"`).
 
-    Told are every block that a group kernel could own (an attention with q_proj, k_proj and v_proj, an MLP with
-    gate_proj, up_proj and down_proj) and every LoRA layer. The answer is for the state that the model is in now. What
-    only a call can show (extra arguments, an input's dtype, another input for k_proj) is the reason of the last call,
-    until a later one runs the kernel.
+    Told are every block that a group kernel could own (an attention with q_proj, k_proj and v_proj, an MLP
+    with gate_proj, up_proj and down_proj) and every LoRA layer. The answer is for the state that the model is
+    in now. What only a call can show (extra arguments, an input's dtype, another input for k_proj) is the
+    reason of the last call, until a later one runs the kernel.
     """
     answers: dict[str, str] = {}
     for path, module in model.named_modules():
@@ -95,19 +95,21 @@ def group_reason(projections: Sequence[nn.Module]) -> str | None:
     adapters = [A for A, _, _ in map(adapter_of, projections) if A is not None]
     if not adapters:
         return NO_ADAPTER
-    reason = mixture_reason("compute", {chosen_dtype(proj) for proj in projections} - {None})
+    chosen = {chosen_dtype(proj) for proj in projections}
+    reason = mixture_reason("compute", {dtype for dtype in chosen if dtype is not None})
     if reason is not None:
         return reason
     return mixture_reason("adapter", {A.dtype for A in adapters})
 
 
 def chosen_dtype(proj: nn.Module) -> torch.dtype | None:
-    """Dtype that a base layer computes in whatever its input (autocast aside); `None` where the input decides."""
+    """Dtype that a base layer computes in, autocast aside; `None` where its first input will decide."""
     base = base_layer(proj)
     if isinstance(base, Linear4bit):
         chosen: torch.dtype | None = base.compute_dtype
         return chosen
-    return base.get_parameter("weight").dtype
+    dtype: torch.dtype = base.weight.dtype
+    return dtype
 
 
 def answer(reason: str | None) -> str:

@@ -1,9 +1,9 @@
 """Sample models by kind, non-degenerate by construction.
 
-A degenerate sample hides faults: with B = 0 the adapter is invisible, with scaling 1 a lost factor is, with equal
-widths a transposed matrix is, with siblings of equal scale a swapped quant state is. So B is drawn, the scaling is
-never 1, widths, ranks and the number of rows differ pairwise, and the second sibling's weight is scaled by 4 before
-it is quantised. `square=True` asks for equal widths, for faults that need them.
+A degenerate sample hides faults: with B = 0 the adapter is invisible, with scaling 1 a lost factor is, with
+equal widths a transposed matrix is, with siblings of equal scale a swapped quant state is. So B is drawn, the
+scaling is never 1, widths, ranks and the number of rows differ pairwise, and the second sibling's weight is
+scaled by 4 before it is quantised. `square=True` asks for equal widths, for faults that need them.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def build(info_or_kind: KernelInfo | str, sample: Sample) -> Built:
         widths = (SQUARE_WIDTH,) * len(widths)
     layers = [base_linear(kind, sample, index, widths, generator) for index in range(len(kind.edges))]
     model = assemble(name, layers)
-    model.is_loaded_in_4bit = sample.base != "dense"  # how PEFT learns that it may wrap Linear4bit
+    vars(model)["is_loaded_in_4bit"] = sample.base != "dense"  # how PEFT learns that it may wrap Linear4bit
     adapt(model, kind, sample)
     model.to(sample.device)  # this quantises Params4bit
     settle_adapters(model, sample, generator)
@@ -251,7 +251,7 @@ def settle_adapters(model: nn.Module, sample: Sample, generator: torch.Generator
 
 
 def to_float64_twin(model: nn.Module) -> nn.Module:
-    """A deep copy in float64 for references: unpatched, 4-bit layers replaced by their dequantised weights."""
+    """A deep copy in float64 for references: unpatched, 4-bit layers replaced by dequantised ones."""
     twin = copy.deepcopy(model)
     for module in list(twin.modules()):
         patch = patch_of(module)
@@ -264,7 +264,7 @@ def to_float64_twin(model: nn.Module) -> nn.Module:
 
 
 def dequantised(layer: Linear4bit) -> nn.Linear:
-    """A dense frozen twin of a 4-bit layer, in float64, holding exactly the values that the codes stand for."""
+    """A dense frozen twin of a 4-bit layer, in float64, with the values that its codes stand for."""
     weight = dequantize_4bit(layer.weight.data, quant_state_of(layer)).double()
     out_features, in_features = weight.shape
     twin = nn.Linear(in_features, out_features, bias=layer.bias is not None, dtype=torch.float64)

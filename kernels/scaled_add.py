@@ -1,13 +1,13 @@
 """Adding a LoRA term to a base term: promote, add, cast once.
 
-PEFT's dense layer computes `(result + lora * scaling).to(result.dtype)`: with fp32 adapters on a bf16 base the sum
-is made in fp32 and rounded once. A term rounded to bf16 before the sum would be rounded twice.
+PEFT's dense layer computes `(result + lora * scaling).to(result.dtype)`: with fp32 adapters on a bf16 base
+the sum is made in fp32 and rounded once. A term rounded to bf16 before the sum would be rounded twice.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 

@@ -1,4 +1,4 @@
-"""Siblings' matrices put together for one GEMM, and its result taken apart again; `None` marks an absent sibling."""
+"""Siblings' matrices put together for one GEMM, its result taken apart; `None` marks an absent sibling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def together(parts: Sequence[Tensor | None], dim: int) -> Any:
 
 
 def apart(whole: Tensor | None, parts: Sequence[Tensor | None], dim: int) -> list[Any]:
-    """`whole` cut along `dim` into one piece a part, as long as the part has rows; `None` where a part is absent."""
+    """`whole` cut along `dim`: a piece as long as each part has rows, `None` where a part is absent."""
     pieces: list[Any] = []
     start = 0
     for part in parts:

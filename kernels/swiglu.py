@@ -17,12 +17,13 @@ Backward, σ = sigmoid(G):
     dBu = su dUᵀ Hu      dHu = su dU Bu
     dX  = dG Wg + dU Wu + [dHg dHu] [Ag; Au]
 
-X, Y [..., h]; G, U, M [..., f]; Wg, Wu [f, h], Wd [h, f], dense or packed 4-bit; A [r, in], B [out, r], ranks may
-differ; Hg, Hu, Hd [N, r] with N the product of X's leading dimensions. Any of the three may have no adapter (A, B
-`None`). Weights and biases are frozen.
+X, Y [..., h]; G, U, M [..., f]; Wg, Wu [f, h], Wd [h, f], dense or packed 4-bit; A [r, in], B [out, r], ranks
+may differ; Hg, Hu, Hd [N, r] with N the product of X's leading dimensions. Any of the three may have no
+adapter (A, B `None`). Weights and biases are frozen.
 
-Saved for the backward: X, G, U, Hg, Hu, the weights as they are stored with their quant states' tensors, and the
-adapters. M and Hd are computed again. Two tensors of size [N, f] less than autograd saves for the plain block.
+Saved for the backward: X, G, U, Hg, Hu, the weights as they are stored with their quant states' tensors, and
+the adapters. M and Hd are computed again. Two tensors of size [N, f] less than autograd saves for the plain
+block.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from fastlora_verify.kernels.activation import activation_reason, config_reason
 from fastlora_verify.kernels.dtypes import Dtypes, explicit_dtypes
 from fastlora_verify.kernels.patching import (
@@ -58,7 +59,7 @@ from torch.autograd.function import once_differentiable
 
 
 class FusedLoraSwiGLU(torch.autograd.Function):
-    """`Y = down(silu(gate(X)) ⊙ up(X))` with adapters and a hand-written backward; formulas in the docstring above."""
+    """`Y = down(silu(gate(X)) ⊙ up(X))` with a hand-written backward; formulas in the module's docstring."""
 
     @staticmethod
     def forward(
@@ -151,7 +152,8 @@ class FusedLoraSwiGLU(torch.autograd.Function):
         needs_H = needs_x or needs_gate_A or needs_up_A
         needs_M = needs_H or needs_gate_B or needs_up_B
 
-        dX = dA_g = dB_g = dA_u = dB_u = dA_d = dB_d = dH_d = None
+        dH_d: Any = None
+        dX = dA_g = dB_g = dA_u = dB_u = dA_d = dB_d = None
         with explicit_dtypes(x.device.type):
             X, G, U, dY = rows(x), rows(G), rows(U), rows(dY)
             H_g, H_u = apart(rows(H_gu), (gate_A, up_A), dim=1)
@@ -247,7 +249,7 @@ def swiglu_forward(patch: Patch, x: Tensor, *args: Any, **kwargs: Any) -> Tensor
         patch.last_reason = reason
         return original(x, *args, **kwargs)
     patch.last_reason = None
-    out: Tensor = FusedLoraSwiGLU.apply(
+    out: Tensor = FusedLoraSwiGLU.apply(  # type: ignore[no-untyped-call]
         x,
         gate.weight,
         gate.bias,
@@ -296,7 +298,7 @@ def swiglu_refusal(model: nn.Module, path: str, mlp: nn.Module) -> str | None:
 
 
 def patch_swiglu(model: nn.Module) -> int:
-    """Gives every SwiGLU MLP with an adapter (children gate_proj, up_proj, down_proj) the kernel; returns how many.
+    """Gives every adapted SwiGLU MLP (children gate_proj, up_proj, down_proj) the kernel; returns how many.
 
     Blocks that are patched already are left alone. The block's projections are taken from the single kernel.
     """
