@@ -12,7 +12,7 @@ import libcst as cst
 
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import Binary, binaries, factor, is_base_term, one_line, product, siblings
+from fastlora_verify.mutations.terms import Binary, binaries, factor, is_base_term, named, one_line, product, siblings
 from fastlora_verify.mutations.values import Value
 
 
@@ -36,7 +36,7 @@ def _dropped_terms(view: KernelView, add: Binary) -> Iterator[Site]:
         names = _base_siblings(side.value)
         gist = f"`{one_line(add.module.code(add.node), 90)}` without the term of {'+'.join(sorted(names))}"
         edit = add.module.replace(add.node, add.without(side))
-        yield Site(add.module, add.module.enclosing(add.node), "+".join(sorted(names)), add.node, (edit,), gist)
+        yield Site(add.module, add.module.enclosing(add.node), named(view, names), add.node, (edit,), gist)
 
 
 def _shortened_loop(add: Binary, loop: cst.For) -> Site:

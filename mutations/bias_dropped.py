@@ -12,7 +12,7 @@ import libcst as cst
 
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import binaries, is_pure, one_line, siblings
+from fastlora_verify.mutations.terms import binaries, is_pure, named, one_line, siblings
 
 
 def find(view: KernelView) -> Iterator[Site]:
@@ -26,7 +26,7 @@ def find(view: KernelView) -> Iterator[Site]:
             if made_of and not arg.star and all(is_pure(v, "bias") for v in made_of):
                 names = frozenset().union(*(siblings(v) for v in made_of))
                 gist = f"`{one_line(module.code(node), 90)}` without its bias"
-                what = "+".join(sorted(n for n in names if n))
+                what = named(view, names)
                 edit = module.replace(arg.value, "None")
                 yield Site(module, module.enclosing(node), what, arg.value, (edit,), gist)
     for add in binaries(view, "forward", "add"):
@@ -34,7 +34,7 @@ def find(view: KernelView) -> Iterator[Site]:
             if is_pure(bias.value, "bias") and not is_pure(other.value, "bias"):
                 gist = f"`{one_line(add.module.code(add.node), 90)}` without its bias"
                 text = "pass" if isinstance(add.node, cst.AugAssign) else add.without(bias)
-                what = "+".join(sorted(n for n in siblings(bias.value) if n))
+                what = named(view, siblings(bias.value))
                 edit = add.module.replace(add.node, text)
                 yield Site(add.module, add.module.enclosing(add.node), what, add.node, (edit,), gist)
 

@@ -129,8 +129,14 @@ class Calls:
             for small in line.body
             if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name)
         ]
-        attrs = {n: v for n, v in kwargs.items() if n != "**"}
-        attrs.update(zip(fields, [a for a in args if a.kind != "star"], strict=False))
+        attrs: dict[str, Value] = {}
+        for field in fields:
+            if args and args[0].kind == "star":
+                attrs[field] = join(elements(args[0].args[0]))
+            elif args:
+                attrs[field] = args.pop(0)
+            else:
+                attrs[field] = kwargs.get(field, NONE)
         return Value("instance", node, attrs=attrs, name=cls.node.name.value)
 
     # -- calls with a meaning of their own ----------------------------------------------------------------

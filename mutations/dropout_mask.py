@@ -13,7 +13,7 @@ import libcst as cst
 
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import Binary, Operand, binaries, is_pure, kinds, one_line
+from fastlora_verify.mutations.terms import Binary, Operand, binaries, is_pure, kinds, one_line, parenthesised
 
 FIELDS = {"A": "dA", "X": "dX"}
 
@@ -29,8 +29,31 @@ def _find(part: str, slot: str) -> Callable[[KernelView], Iterator[Site]]:
                 if not view.in_backward(binary.node):
                     continue
                 yield _site(binary, dropped)
+        yield from _at_calls(view, part, slot)
 
     return find
+
+
+def _at_calls(view: KernelView, part: str, slot: str) -> Iterator[Site]:
+    """A function of the target's own that drops: what its call would give without the mask, or the rescale."""
+    seen = view.seen("backward")
+    for node, values in list(seen.items()):
+        fed = {kind for v in values for kind, _ in view.feeds(v)}
+        if not isinstance(node, cst.Call) or not view.in_backward(node) or slot not in fed or fed & (set(FIELDS) - {slot}):
+            continue
+        if all(v.node is node for v in values):  # torch's own
+            continue
+        by_kind: dict[str, list[cst.BaseExpression]] = {"mask": [], "dropout": [], "": []}
+        for arg in node.args:
+            made_of = frozenset().union(*(kinds(v) for v in seen.get(arg.value, [])))
+            by_kind["mask" if "mask" in made_of and made_of <= {"mask", "dropout"} else "dropout" if made_of == {"dropout"} else ""].append(arg.value)
+        if [len(by_kind[k]) for k in ("mask", "dropout", "")] != [1, 1, 1]:
+            continue
+        module = view.backward.module
+        heavy, mask, p = (parenthesised(module.code(by_kind[k][0]), by_kind[k][0]) for k in ("", "mask", "dropout"))
+        text = f"({heavy} / (1.0 - {p}))" if part == "mask" else f"({heavy} if {mask} is None else {heavy} * {mask})"
+        gist = f"`{one_line(module.code(node), 90)}` becomes `{one_line(text, 90)}`"
+        yield Site(module, module.enclosing(node), "", node, (module.replace(node, text),), gist)
 
 
 def _dropped_side(binary: Binary, part: str) -> Operand | None:

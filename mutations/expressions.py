@@ -203,7 +203,8 @@ class Expressions(Calls):
             return Value("object", node, path=value.path, attrs=value.attrs)
         kind = LAYER_ATTRIBUTES.get(name)
         if kind is not None:
-            return Value("source", node, name=name, own=frozenset({Label(kind, value.path)}))
+            sibling = value.path.rpartition(".")[2]
+            return Value("source", node, name=name, own=frozenset({Label(kind, sibling)}))
         path = f"{value.path}.{name}" if value.path else name
         return Value("object", node, path=path, name=name)
 

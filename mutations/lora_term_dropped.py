@@ -10,16 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fastlora_verify.mutations.base import Example, Mutation, Site
+import libcst as cst
+
+from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import binaries, is_lora_term, one_line, siblings
+from fastlora_verify.mutations.terms import (
+    Binary,
+    Operand,
+    binaries,
+    factor,
+    is_lora_term,
+    named,
+    one_line,
+    product,
+    siblings,
+)
 
 
 def _sites(inner: bool) -> Callable[[KernelView], Iterator[Site]]:
     def find(view: KernelView) -> Iterator[Site]:
         for add in binaries(view, "backward", "add"):
-            fed = {kind for kind, _ in view.feeds(add.value) or view.feeding(add.node)}
-            if "X" not in fed or ("A" in fed) != inner:
+            fed = {kind for kind, _ in view.feeding(add.node)}
+            if "X" not in fed or ("A" in fed) != inner or not view.in_backward(add.node):
                 continue
             for term, _ in add.sides:
                 if not is_lora_term(term.value, "A"):
@@ -27,25 +39,21 @@ def _sites(inner: bool) -> Callable[[KernelView], Iterator[Site]]:
                 edit = add.module.replace(add.node, _without(add, term))
                 scope = add.module.enclosing(add.node)
                 gist = f"`{one_line(add.module.code(add.node))}` loses its LoRA term"
-                what = "+".join(sorted(s for s in _adapters(term) if s))
+                what = named(view, _adapters(term))
                 yield Site(add.module, scope, what, add.node, (edit,), gist)
 
     return find
 
 
-def _without(add, term) -> str:  # type: ignore[no-untyped-def]
-    import libcst as cst
-
+def _without(add: Binary, term: Operand) -> str:
     if isinstance(add.node, cst.AugAssign):
-        return f"{add.module.code(add.node.target)} = {add.without(term)}"
-    return str(add.without(term))
+        return "pass" if term is add.right else f"{add.module.code(add.left.node)} = {add.without(term)}"
+    return add.without(term)
 
 
-def _adapters(term) -> frozenset[str]:  # type: ignore[no-untyped-def]
-    from fastlora_verify.mutations.terms import factor, product
-
-    found = factor(product(term.value), "A")
-    return siblings(found) if found is not None else frozenset()
+def _adapters(term: Operand) -> frozenset[str]:
+    adapter = factor(product(term.value), "A")
+    return siblings(adapter) if adapter is not None else frozenset()
 
 
 FROM_DX = Mutation(

@@ -23,6 +23,7 @@ from fastlora_verify.mutations.terms import (
     factor,
     is_lora_term,
     is_pure,
+    named,
     one_line,
     parenthesised,
     product,
@@ -65,7 +66,7 @@ def scaled_products(view: KernelView, phase: str) -> list[Scaled]:
     return found
 
 
-def _edit_product(scaled: Scaled, twice: bool) -> Site:
+def _edit_product(view: KernelView, scaled: Scaled, twice: bool) -> Site:
     module, node = scaled.product.module, scaled.product.node
     scale = parenthesised(module.code(scaled.scale.node), scaled.scale.node)
     if twice:
@@ -74,12 +75,12 @@ def _edit_product(scaled: Scaled, twice: bool) -> Site:
         text = scaled.product.without(scaled.scale)
     if isinstance(node, cst.AugAssign):
         text = f"{module.code(node)} * {scale}" if twice else "pass"
-    return _site(module, node, text, scaled.siblings)
+    return _site(view, module, node, text, scaled.siblings)
 
 
-def _site(module: ParsedModule, node: cst.CSTNode, text: str, names: frozenset[str]) -> Site:
+def _site(view: KernelView, module: ParsedModule, node: cst.CSTNode, text: str, names: frozenset[str]) -> Site:
     gist = f"`{one_line(module.code(node), 90)}` becomes `{one_line(text, 90)}`"
-    what = "+".join(sorted(n for n in names if n))
+    what = named(view, names)
     return Site(module, module.enclosing(node), what, node, (module.replace(node, text),), gist)
 
 
@@ -89,11 +90,11 @@ def _site(module: ParsedModule, node: cst.CSTNode, text: str, names: frozenset[s
 def in_forward(twice: bool) -> Find:
     def find(view: KernelView) -> Iterator[Site]:
         for scaled in scaled_products(view, "forward"):
-            yield _edit_product(scaled, twice)
+            yield _edit_product(view, scaled, twice)
         for module, node in _scale_arguments(view):
             text = module.code(node)
             said = f"({text}) * ({text})" if twice else "1.0"
-            yield _site(module, node, said, view_siblings(view, node))
+            yield _site(view, module, node, said, view_siblings(view, node))
 
     return find
 
@@ -128,7 +129,7 @@ def in_gradient(kind: str, twice: bool) -> Find:
         products = scaled_products(view, "backward")
         natural = [p for p in products if p.is_in(kind)]
         for scaled in natural:
-            yield _edit_product(scaled, twice)
+            yield _edit_product(view, scaled, twice)
         covered = frozenset().union(*(p.siblings for p in natural))
         shared = [p for p in products if not p.siblings <= covered]
         split = _split_da if kind == "A" else _split_dx if kind == "X" else _nowhere
@@ -151,7 +152,7 @@ def _split_da(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[S
     for node, names in made.items():
         scale = _scale_at(view, shared, min(names), node)
         if scale is not None:
-            yield _wrapped(view.backward.module, node, scale, twice, frozenset(names))
+            yield _wrapped(view, node, scale, twice, frozenset(names))
 
 
 def _split_dx(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[Site]:
@@ -177,7 +178,7 @@ def _dx_site(view: KernelView, shared: list[Scaled], use: Value, twice: bool) ->
         return None
     for scaled in shared:
         if scaled.siblings == names and sayable(view.backward.module, scaled.scale.node, node):
-            return _wrapped(view.backward.module, node, scaled.scale.node, twice, names)
+            return _wrapped(view, node, scaled.scale.node, twice, names)
     return None
 
 
@@ -191,11 +192,12 @@ def _scale_at(
 
 
 def _wrapped(
-    module: ParsedModule, node: cst.BaseExpression, scale: cst.BaseExpression, twice: bool, names: frozenset[str]
+    view: KernelView, node: cst.BaseExpression, scale: cst.BaseExpression, twice: bool, names: frozenset[str]
 ) -> Site:
+    module = view.backward.module
     factor_text = parenthesised(module.code(scale), scale)
     text = f"({parenthesised(module.code(node), node)} {'*' if twice else '/'} {factor_text})"
-    return _site(module, node, text, names)
+    return _site(view, module, node, text, names)
 
 
 # -- the catalogue's entries ------------------------------------------------------------------------------

@@ -47,18 +47,44 @@ class Binary:
 
 
 def binaries(view: KernelView, phase: str, kind: str) -> Iterator[Binary]:
-    """Every sum (product, quotient) evaluated in a phase, each place once, in source order."""
+    """Every sum (product, quotient) evaluated in a phase, each place once, in source order.
+
+    A call of the target's own function that returns the sum of two of its arguments is such a place too.
+    """
     for node, values in list(view.seen(phase).items()):
         found = [v for v in values if v.kind == kind and v.node is node]
-        if not found:
-            continue
-        operands = operand_nodes(node)
-        if operands is None:
-            continue
+        operands = operand_nodes(node) if found else None
         module = view.module_of(node)
-        merged = [Value("join", args=tuple(v.args[i] for v in found)) if len(found) > 1 else found[0].args[i] for i in (0, 1)]
-        whole = found[0] if len(found) == 1 else Value("join", args=tuple(found))
-        yield Binary(module, node, kind, Operand(operands[0], merged[0]), Operand(operands[1], merged[1]), whole)
+        if operands is not None:
+            left, right = (Operand(operands[i], together([v.args[i] for v in found])) for i in (0, 1))
+            yield Binary(module, node, kind, left, right, together(found))
+        elif isinstance(node, cst.Call):
+            yield from _by_function(view, phase, module, node, kind, values)
+
+
+def _by_function(
+    view: KernelView, phase: str, module: ParsedModule, node: cst.Call, kind: str, values: list[Value]
+) -> Iterator[Binary]:
+    inner = [s for v in values for o in alternatives(v) if (s := strip(o)).kind == kind and s.node is not node]
+    if not inner:
+        return
+    sides = [_argument_for(view, phase, node, together([v.args[i] for v in inner])) for i in (0, 1)]
+    if sides[0] is not None and sides[1] is not None and sides[0].node is not sides[1].node:
+        yield Binary(module, node, kind, sides[0], sides[1], together(inner))
+
+
+def _argument_for(view: KernelView, phase: str, node: cst.Call, operand: Value) -> Operand | None:
+    """The argument that a function's operand is, through casts and reshapes."""
+    inside = {id(strip(o)) for o in alternatives(operand)}
+    for arg in node.args:
+        values = view.seen(phase).get(arg.value, [])
+        if not arg.star and any(id(strip(o)) in inside for v in values for o in alternatives(v)):
+            return Operand(arg.value, together(values))
+    return None
+
+
+def together(values: list[Value]) -> Value:
+    return values[0] if len(values) == 1 else Value("join", args=tuple(values))
 
 
 def operand_nodes(node: cst.CSTNode) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
@@ -136,6 +162,11 @@ def is_base_term(value: Value) -> bool:
     return factor(product(value), "W", QUANT) is not None
 
 
+def named(view: KernelView, names: frozenset[str]) -> str:
+    """Projections as part of a mutant's name; nothing where there is but one."""
+    return "" if len(view.siblings) < 2 else "+".join(sorted(n for n in names if n))
+
+
 def uses(value: Value) -> Iterator[Value]:
     """The expressions through which a value was read, outermost first, down through casts and concatenations."""
     stack = [value]
@@ -152,6 +183,16 @@ def uses(value: Value) -> Iterator[Value]:
             stack.extend(current.items or ())
             if current.rest is not None:
                 stack.append(current.rest)
+
+
+CAST_METHODS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as"})
+
+
+def uncast(node: cst.BaseExpression) -> cst.BaseExpression:
+    """The expression under `.to(…)`, `.float()` and the like."""
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in CAST_METHODS:
+        node = node.func.value
+    return node
 
 
 def parenthesised(text: str, node: cst.CSTNode) -> str:

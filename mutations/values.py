@@ -148,6 +148,8 @@ def elements(value: Value) -> tuple[Value, ...]:
     value = resolve(value)
     if value.kind == "seq":
         return (*(value.items or ()), *((value.rest,) if value.rest is not None else ()))
+    if value.kind == "instance":  # a named tuple
+        return tuple(value.attrs.values())
     if value.kind == "join":
         found = [e for a in value.args for e in elements(a)]
         return (join(found),) if found else ()
