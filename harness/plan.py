@@ -42,7 +42,7 @@ class RunOptions:
     oracles: bool = False  # also run the oracles on every mutant
     pytest_extra: tuple[str, ...] = ()  # after the target's own pytest_args
     tests: tuple[str, ...] | None = None  # in place of the target's tests
-    # Kernels made to raise, as (path in the copy, whole text): the last control. Empty: the control isn't run.
+    # Kernels made to raise, as (path in the copy, whole text): the last control. Empty: it isn't run.
     raising_sources: tuple[tuple[str, str], ...] = ()
     libraries: tuple[str, ...] = ("torch", "peft", "transformers", "bitsandbytes")  # imported before the fork
     resume: bool = True  # take results of an interrupted run with the same key
@@ -125,6 +125,9 @@ class MutantOutcome:
     reached_import: bool = False  # reached outside of any test: import, collection, session fixtures
     triggered_import: bool = False
     killers: tuple[Killer, ...] = ()
+    reached_tests: tuple[
+        tuple[str, bool], ...
+    ] = ()  # of survivors: (green test that reached it, it triggered)
     skipped_here: tuple[str, ...] = ()  # tests with the target's gpu marker that were skipped
     differences: tuple[
         tuple[str, str], ...

@@ -1,0 +1,199 @@
+"""A pytest plugin that streams facts, one JSON line each, and decides nothing.
+
+| event | fields |
+| --- | --- |
+| start | test |
+| test | test, phases, reached, triggered, gpu, param, seconds |
+| collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
+| internal-error, interrupt | exception |
+| end | counts, status, and what `suite.py` adds |
+
+A phase is `when`, `category` (pytest's own, "" where it shows none), and `exception` or `reason`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from time import perf_counter
+from typing import Any
+
+import pytest
+from fastlora_verify.harness.child.channel import Channel
+from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
+from fastlora_verify.harness.child.probe import Marks, Probe
+
+
+class Facts:
+    """The plugin. `root` is the copy's real path; `quiet` spares tracebacks that nobody reads."""
+
+    def __init__(
+        self, channel: Channel, probe: Probe, root: str, gpu_marker: str = "", *, quiet: bool = True
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.outside: Marks = (False, False)  # hit while no test ran
+        self._channel = channel
+        self._probe = probe
+        self._root = root
+        self._gpu_marker = gpu_marker
+        self._quiet = quiet
+        self._phases: list[dict[str, Any]] = []
+        self._exception: dict[str, Any] | None = None
+        self._shared: dict[Any, Marks] = {}  # what the set-up of a fixture hit that several tests use
+        self._config: pytest.Config | None = None
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, Any, None]:
+        """Keeps the tests in this process: xdist's workers would be out of reach."""
+        self._config = config
+        if self._quiet and hasattr(config.option, "numprocesses"):
+            config.option.numprocesses, config.option.dist, config.option.tx = 0, "no", []
+        yield
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Spares pytest's long tracebacks, which cost more than most tests; facts come from the exception."""
+        self._config = config
+        if self._quiet:
+            config.option.tbstyle = "no"
+            config.option.showlocals = False
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
+        """Collection errors and modules that skip themselves; pytest counts both."""
+        outcome = yield
+        report = outcome.get_result()
+        if not (report.failed or report.skipped):
+            return
+        category = "error" if report.failed else "skipped"
+        self.counts[category] += 1
+        fact: dict[str, Any] = {"event": "collect", "test": report.nodeid, "category": category}
+        call = getattr(report, "call", None)
+        if report.failed and call is not None and call.excinfo is not None:
+            fact["exception"] = exception_fact(_cause(call.excinfo.value), self._root)
+        else:
+            fact["reason"] = _skip_reason(report)
+        self._channel.send(fact)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
+        """One test, from its first set-up to its last tear-down."""
+        self._take_outside()
+        self._phases = []
+        self._channel.send({"event": "start", "test": item.nodeid})
+        begin = perf_counter()
+        yield
+        reached, triggered = self._marks_of(item)
+        callspec = getattr(item, "callspec", None)
+        self._channel.send(
+            {
+                "event": "test",
+                "test": item.nodeid,
+                "phases": self._phases,
+                "reached": reached,
+                "triggered": triggered,
+                "gpu": bool(self._gpu_marker and item.get_closest_marker(self._gpu_marker)),
+                "param": callspec.id if callspec is not None else None,
+                "seconds": round(perf_counter() - begin, 4),
+            }
+        )
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, None]:
+        """What a shared fixture's set-up hits counts for every test that uses the fixture."""
+        if fixturedef.scope == "function":
+            yield
+            return
+        before = self._probe.take()
+        yield
+        marks = self._probe.take()
+        self._shared[fixturedef] = _either(marks, self._shared.get(fixturedef, (False, False)))
+        self._probe.put(_either(before, marks))
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
+        """The exception itself is only here; the report has but its text."""
+        outcome = yield
+        report = outcome.get_result()
+        self._exception = None
+        if not report.failed:
+            return
+        if call.excinfo is not None:
+            self._exception = exception_fact(call.excinfo.value, self._root)
+        else:
+            self._exception = _unraised(str(report.longrepr))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """One phase of the running test, under the category that pytest's last line counts it in."""
+        assert self._config is not None
+        category = self._config.hook.pytest_report_teststatus(report=report, config=self._config)[0]
+        if category:
+            self.counts[category] += 1
+        phase: dict[str, Any] = {"when": report.when, "category": category}
+        if report.failed:
+            phase["exception"] = self._exception or _unraised(str(report.longrepr))
+        elif report.skipped:
+            phase["reason"] = getattr(report, "wasxfail", "") or _skip_reason(report)
+        self._exception = None
+        self._phases.append(phase)
+
+    def pytest_internalerror(self, excinfo: Any) -> None:
+        """pytest, or a plugin, broke."""
+        self._channel.send(
+            {"event": "internal-error", "exception": exception_fact(excinfo.value, self._root)}
+        )
+
+    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
+        """Ctrl-C's exception or pytest.exit(); not pytest's own stop after collection errors or `-x`."""
+        if isinstance(excinfo.value, pytest.Session.Interrupted):
+            return
+        self._channel.send({"event": "interrupt", "exception": exception_fact(excinfo.value, self._root)})
+
+    def send(self, record: dict[str, Any]) -> None:
+        """Passes a line of another part to the same file."""
+        self._channel.send(record)
+
+    def finish(self) -> dict[str, Any]:
+        """The plugin's part of the end line."""
+        self._take_outside()
+        return {
+            "counts": dict(self.counts),
+            "reached_import": self.outside[0],
+            "triggered_import": self.outside[1],
+        }
+
+    def _take_outside(self) -> None:
+        self.outside = _either(self.outside, self._probe.take())
+
+    def _marks_of(self, item: pytest.Item) -> Marks:
+        marks = self._probe.take()
+        info = getattr(item, "_fixtureinfo", None)
+        for definitions in getattr(info, "name2fixturedefs", {}).values():
+            for definition in definitions:
+                marks = _either(marks, self._shared.get(definition, (False, False)))
+        return marks
+
+
+def _either(left: Marks, right: Marks) -> Marks:
+    return left[0] or right[0], left[1] or right[1]
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What a CollectError was made of: pytest wraps import and syntax errors of test modules."""
+    while isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _skip_reason(report: Any) -> str:
+    longrepr = report.longrepr
+    text = longrepr[2] if isinstance(longrepr, tuple) and len(longrepr) == 3 else str(longrepr or "")
+    return str(text).removeprefix("Skipped: ")[:MESSAGE]
+
+
+def _unraised(text: str) -> dict[str, Any]:
+    """A failure without an exception: a strict xfail that passed, or a plugin's verdict."""
+    first = text.strip().splitlines()[0][:MESSAGE] if text.strip() else ""
+    kind = "XPASS(strict)" if first.startswith("[XPASS(strict)]") else "Failed"
+    return {"type": kind, "mro": [kind], "judges": True, "message": first, "name": None, "frames": []}

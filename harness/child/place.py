@@ -1,0 +1,69 @@
+"""Puts a child into its scratch copy: folder, import path, environment, threads."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from fastlora_verify.harness.child.probe import Probe
+
+Job = Mapping[str, Any]
+"""What the parent asks for, as JSON. Paths are absolute and real.
+
+kind        "suite" | "oracle"
+copy        the scratch copy, the child's working folder
+roots       the copy's source roots, first on the path
+bridge      the folder that makes this package importable, right after them
+facts       file that the facts go to
+args        pytest's arguments
+env         environment variables to set
+threads     of torch, where it is loaded
+files       [{"path", "reached", "triggered"}]: the mutated files, relative to the copy
+watch       files, relative to the copy, whose failing import is reported
+modules     dotted names that must come from the copy
+gpu_marker  the marker of tests that need a card
+kernels     for oracles: names, none for all
+quick       for oracles: the smallest run that is a verdict
+"""
+
+
+COLD_JOB = "FASTLORA_VERIFY_COLD_JOB"
+"""The variable that names the job's file to the plugin of a plain pytest."""
+
+
+def enter(job: Job) -> None:
+    """Makes this process one that was started in the copy with its roots on PYTHONPATH."""
+    os.chdir(job["copy"])
+    os.environ.update(job["env"])
+    first = [*job["roots"], job["bridge"]]
+    os.environ["PYTHONPATH"] = os.pathsep.join(first)
+    sys.path[:] = [*first, *(entry for entry in sys.path if entry not in first)]
+    importlib.invalidate_caches()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(job["threads"])
+
+
+def probe_of(job: Job) -> Probe:
+    """The installed probe for the job's files."""
+    files = {
+        os.path.join(job["copy"], *file["path"].split("/")): (file["reached"], file["triggered"])
+        for file in job["files"]
+    }
+    watched = [os.path.join(job["copy"], *path.split("/")) for path in job["watch"]]
+    probe = Probe(files, watched)
+    probe.install()
+    return probe
+
+
+def foreign_modules(job: Job) -> dict[str, str]:
+    """Modules of the target that were imported from elsewhere than the copy: name to file."""
+    found = {}
+    for name in job["modules"]:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and not os.path.realpath(file).startswith(job["copy"] + os.sep):
+            found[name] = file
+    return found

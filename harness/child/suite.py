@@ -1,0 +1,67 @@
+"""Runs the target's tests in this process and streams facts. Also an entry: `python -m … JOB.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from fastlora_verify.harness.child.channel import Channel, hard_exit
+from fastlora_verify.harness.child.exception import exception_fact
+from fastlora_verify.harness.child.facts import Facts
+from fastlora_verify.harness.child.place import Job, enter, foreign_modules, probe_of
+from fastlora_verify.harness.child.probe import Probe
+
+
+def run(job: Job) -> None:
+    """Never returns: what the tests left behind must not run on, nor interpreter exit decide an outcome."""
+    channel = Channel.to_file(job["facts"])
+    enter(job)
+    probe = probe_of(job)
+    facts = Facts(channel, probe, job["copy"], job["gpu_marker"])
+    sys.argv = ["pytest", *job["args"]]
+    try:
+        status = int(pytest.main(list(job["args"]), plugins=[facts]))
+    except BaseException as error:
+        channel.send({"event": "escaped", "exception": exception_fact(error, job["copy"])})
+        hard_exit(1)
+    channel.send(end_line(job, facts, probe, status))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    hard_exit(0)
+
+
+def end_line(job: Job, facts: Facts, probe: Probe, status: int) -> dict[str, Any]:
+    """What only the whole session can say."""
+    return {
+        "event": "end",
+        "status": status,
+        **facts.finish(),
+        "foreign": foreign_modules(job),
+        "probes_missing": probe.missing,
+        "import_errors": [
+            {"path": path, "exception": exception_fact(error, job["copy"])}
+            for path, error in probe.import_errors
+        ],
+    }
+
+
+def main() -> None:
+    """Runs the job whose file is the only argument, whatever its kind."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        job = json.load(file)
+    run_job(job)
+
+
+def run_job(job: Job) -> None:
+    """Runs a job of either kind; never returns."""
+    if job["kind"] == "oracle":
+        from fastlora_verify.harness.child import oracle
+
+        oracle.run(job)
+    run(job)
+
+
+if __name__ == "__main__":
+    main()

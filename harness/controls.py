@@ -1,0 +1,220 @@
+"""What must hold in a column before any mutant is judged; a red control ends the run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from fastlora_verify.harness import jobs
+from fastlora_verify.harness.audit import printed_counts, told
+from fastlora_verify.harness.errors import RedControl
+from fastlora_verify.harness.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.jobs import Probed
+from fastlora_verify.harness.judge import End, is_green, outcomes
+from fastlora_verify.harness.plan import Control, Events, RunOptions
+from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task
+from fastlora_verify.harness.tree import Master
+from fastlora_verify.harness.warm import Limits
+
+UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
+
+_UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
+_START_SECONDS = 120.0  # what a new interpreter may need before the first test
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """A column whose controls are green."""
+
+    baseline: SuiteFacts
+    end: End
+    controls: tuple[Control, ...]
+    mode: str  # "fork" | "spawn" | "cold"
+    notes: tuple[str, ...]
+
+
+def limits_of(options: RunOptions, end: End) -> Limits:
+    """A mutant's limits, from the unmutated suite."""
+    return Limits(
+        wall=max(options.wall_floor, options.wall_factor * end.seconds),
+        cpu=max(options.cpu_floor, options.cpu_factor * end.cpu_seconds),
+        memory=options.memory_limit,
+    )
+
+
+def plain_limits(limits: Limits) -> Limits:
+    """The same for a plain pytest, which imports the libraries itself."""
+    return Limits(limits.wall + _START_SECONDS, limits.cpu + _START_SECONDS, limits.memory)
+
+
+class Controls:
+    """The controls of one column."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        master: Master,
+        column: str,
+        options: RunOptions,
+        paths: Sequence[str],
+        events: Events,
+    ) -> None:
+        self._pool = pool
+        self._master = master
+        self._column = column
+        self._options = options
+        self._paths = paths  # of the files that mutants change
+        self._events = events
+        self._green: list[Control] = []
+
+    def check(self) -> Controlled:
+        """Runs every control; raises RedControl at the first that is red."""
+        notes: list[str] = []
+        mode = "fork" if self._pool.warm.forks else ("cold" if self._options.cold else "spawn")
+        if mode == "spawn":
+            notes.append(f"children are started anew: {self._pool.warm.ready['reason']}")
+        baseline, end = self._unmutated()
+        other = self._differs_from_cold(baseline, limits_of(self._options, end))
+        if other and mode == "fork":
+            notes.append(
+                f"a forked child differs from a plain pytest ({other}): every child is a new interpreter"
+            )
+            self._events.note(notes[-1])
+            self._pool.use_new_interpreters()
+            mode, self._green = "cold", []
+            baseline, end = self._unmutated()
+            other = self._differs_from_cold(baseline, limits_of(self._options, end))
+        if other:
+            raise RedControl(
+                self._column, WARM_EQUALS_COLD, other, "is a test of the suite not deterministic?"
+            )
+        self._identity_and_raise(baseline, limits_of(self._options, end))
+        return Controlled(baseline, end, tuple(self._green), mode, tuple(notes))
+
+    def _unmutated(self) -> tuple[SuiteFacts, End]:
+        begin = monotonic()
+        limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
+        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits),))])[0]
+        facts = suite_facts(result.lines, str(result.copy))
+        problem = _problem(facts, result)
+        if problem:
+            raise RedControl(self._column, UNMUTATED, problem)
+        if facts.foreign:
+            name, file = next(iter(facts.foreign.items()))
+            problem = f"{name} was imported from {file}, not from the scratch copy"
+            raise RedControl(self._column, UNMUTATED, problem, "check the target's source_roots")
+        self._done(UNMUTATED, begin, told(facts.counts))
+        return facts, result.end
+
+    def _differs_from_cold(self, warm: SuiteFacts, limits: Limits) -> str:
+        """How a plain cold pytest differs from the child's run; empty if it doesn't."""
+        begin = monotonic()
+        result = self._run([Task(WARM_EQUALS_COLD, (Stage(jobs.PLAIN, plain_limits(limits)),))])[0]
+        cold = suite_facts(result.lines, str(result.copy))
+        if result.end.how != "exit" or not cold.ended:
+            return f"the plain pytest run did not end: {_ended(result)}"
+        printed = printed_counts(result.output)
+        if printed is not None and printed != cold.counts:
+            return f"pytest prints {told(printed)} where its reports say {told(cold.counts)}"
+        other = first_difference(outcomes(warm), outcomes(cold))
+        if not other:
+            self._done(WARM_EQUALS_COLD, begin, f"{len(outcomes(cold))} outcomes")
+        return other
+
+    def _identity_and_raise(self, baseline: SuiteFacts, limits: Limits) -> None:
+        begin = monotonic()
+        stages = (Stage(jobs.SUITE, limits),)
+        tasks = [self._identity(stages)] if self._paths else []
+        for index, (path, source) in enumerate(self._options.raising_sources):
+            edits = {path: self._master.encode(path, source)}
+            tasks.append(Task(f"{RAISE} {index}", stages, edits, (Probed(path),)))
+        results = self._run(tasks)
+        for task, result in zip(tasks, results, strict=True):
+            facts = suite_facts(result.lines, str(result.copy))
+            if task.name == IDENTITY:
+                self._judge_identity(baseline, facts, result)
+            else:
+                self._judge_raise(task, baseline, facts)
+        if self._paths:
+            self._done(IDENTITY, begin, f"{len(self._paths)} files")
+        if self._options.raising_sources:
+            self._done(RAISE, begin, f"{len(self._options.raising_sources)} kernels")
+
+    def _identity(self, stages: tuple[Stage, ...]) -> Task:
+        edits = {path: (self._master.path / path).read_bytes() for path in self._paths}
+        probed = tuple(Probed(path, first_statements(data)) for path, data in edits.items())
+        return Task(IDENTITY, stages, edits, probed)
+
+    def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
+        problem = _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+        if problem:
+            raise RedControl(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
+        if not facts.reached_import and not any(fact.reached for fact in facts.tests.values()):
+            self._events.note("no test runs a function of the files that mutants change")
+
+    def _judge_raise(self, task: Task, baseline: SuiteFacts, facts: SuiteFacts) -> None:
+        after = outcomes(facts)
+        passed = [test for test, category in outcomes(baseline).items() if category == "passed"]
+        if any(after.get(test) != "passed" for test in passed) and facts.counts.failed + facts.counts.errors:
+            return
+        path = task.probed[0].path
+        raise RedControl(
+            self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?"
+        )
+
+    def _run(self, tasks: Sequence[Task]) -> list[StageResult]:
+        results: dict[str, StageResult] = {}
+
+        def done(task: Task, stages: list[StageResult]) -> None:
+            results[task.name] = stages[0]
+
+        self._pool.run(tasks, done)
+        return [results[task.name] for task in tasks]
+
+    def _done(self, name: str, begin: float, summary: str) -> None:
+        seconds = monotonic() - begin
+        self._green.append(Control(name, seconds, summary))
+        self._events.control_done(name, seconds)
+
+
+def first_difference(left: dict[str, str], right: dict[str, str]) -> str:
+    """The first test whose category differs, in words; empty if none does."""
+    for test in dict.fromkeys([*left, *right]):
+        here, there = left.get(test, "absent"), right.get(test, "absent")
+        if here != there:
+            return f"{test} is {here} in one and {there} in the other"
+    return ""
+
+
+def first_statements(source: bytes) -> tuple[int, ...]:
+    """The line of each function's first statement; none if our Python can't parse the target's."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return tuple(function.body[0].lineno for function in functions)
+
+
+def _problem(facts: SuiteFacts, result: StageResult) -> str:
+    """Why an unmutated suite isn't green; empty if it is."""
+    if result.end.how != "exit" or not facts.ended:
+        return f"the suite did not end: {_ended(result)}"
+    if is_green(facts):
+        return ""
+    failing = [test for test, category in outcomes(facts).items() if category in ("failed", "error")]
+    if failing:
+        return f"{told(facts.counts)}; the first: {failing[0]}"
+    if facts.broken is not None:
+        return f"pytest broke: {facts.broken.type}: {facts.broken.message}"
+    if facts.counts.skipped:
+        return f"no test passed ({told(facts.counts)})"
+    return f"no test ran: {result.end.output_tail}"
+
+
+def _ended(result: StageResult) -> str:
+    end = result.end
+    how = end.limit or (f"signal {end.signal}" if end.signal is not None else f"status {end.code}")
+    return f"{how}; {end.output_tail}" if end.output_tail else how

@@ -1,0 +1,314 @@
+"""Mutants x columns: scratch copies, controls, workers, results as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fastlora_verify.harness import audit, jobs
+from fastlora_verify.harness.controls import Controlled, Controls, limits_of, plain_limits
+from fastlora_verify.harness.errors import NoDevice, PythonError
+from fastlora_verify.harness.evidence import oracle_facts, suite_facts
+from fastlora_verify.harness.jobs import Probed, Setting, make_bridge, module_command, warm_environment
+from fastlora_verify.harness.judge import Subject, judge
+from fastlora_verify.harness.plan import (
+    CRASH,
+    NOT_RUN,
+    TIMEOUT,
+    AuditDifference,
+    Baseline,
+    Column,
+    ColumnOutcome,
+    Events,
+    MutantOutcome,
+    RunOptions,
+)
+from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker
+from fastlora_verify.harness.sides import source_side
+from fastlora_verify.harness.store import Store, digest, mutant_key, runner_digest
+from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.tree import Master, make_master
+from fastlora_verify.harness.warm import Limits
+from fastlora_verify.mutations.base import Mutant
+
+_ENVIRONMENT_SECONDS = 300.0
+_ORACLE_WALL = 1800.0  # s, for the unmutated kernels' oracles
+_ORACLE_FLOOR = 120.0
+
+
+def run_columns(
+    target: Target, mutants: Sequence[Mutant], columns: Sequence[Column], options: RunOptions, events: Events
+) -> list[ColumnOutcome]:
+    """Runs every mutant in every column, the controls of a column first.
+
+    Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing,
+    errors.PythonError when the target's interpreter can't run a suite. The target's own files are only read.
+    """
+    options.run_dir.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="fastlora-verify-")).resolve()
+    store = Store(options.run_dir, resume=options.resume)
+    try:
+        master = make_master(target, scratch / "master", options.run_dir.resolve())
+        run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store)
+        return [run.column(column, alone=len(columns) == 1) for column in columns]
+    finally:
+        store.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Device:
+    reason: str  # why it isn't there; empty if it is
+    device_name: str
+    versions: dict[str, str]
+
+
+@dataclass
+class _Run:
+    target: Target
+    mutants: Sequence[Mutant]
+    options: RunOptions
+    events: Events
+    scratch: Path
+    master: Master
+    bridge: Path
+    store: Store
+
+    def __post_init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._is_source = source_side(self.target, self.master.entries)
+        self._paths = tuple(dict.fromkeys(mutant.path for mutant in self.mutants))
+
+    def column(self, column: Column, *, alone: bool) -> ColumnOutcome:
+        """One column, from the look for its device to the audit."""
+        setting = Setting(self.target, self.options, column.device, self.bridge, self._paths)
+        device = _device(setting, self.scratch)
+        if device.reason:
+            if alone:
+                raise NoDevice(column.device, device.reason)
+            return self._not_run(column, device)
+        keys = self._keys(column, setting, device)
+        known = {
+            mutant.name: outcome for mutant in self.mutants if (outcome := self.store.get(keys[mutant.name]))
+        }
+        known = {name: replace(outcome, column=column.id) for name, outcome in known.items()}
+        self.events.column_started(column, len(self.mutants), len(known))
+        self._make_workers()
+        pool = Pool(
+            setting, self._workers, self.scratch, fork=not (self.options.cold or column.device == "cuda")
+        )
+        try:
+            return self._judged_column(column, device, pool, keys, known)
+        finally:
+            pool.close()
+
+    def _judged_column(
+        self,
+        column: Column,
+        device: _Device,
+        pool: Pool,
+        keys: dict[str, str],
+        known: dict[str, MutantOutcome],
+    ) -> ColumnOutcome:
+        controlled = Controls(pool, self.master, column.id, self.options, self._paths, self.events).check()
+        oracles, oracle_limits = self._oracles(pool)
+        outcomes = dict(known)
+
+        def done(outcome: MutantOutcome) -> None:
+            outcomes[outcome.mutant] = outcome
+            self.store.add(keys[outcome.mutant], outcome)
+            self.events.mutant_done(outcome.mutant, column.id, outcome.status)
+
+        waiting = [mutant for mutant in self.mutants if mutant.name not in known]
+        self._judge(pool, column, controlled, oracle_limits, waiting, done)
+        ordered = [outcomes[mutant.name] for mutant in self.mutants]
+        audited, differences = self._audit(pool, controlled, ordered)
+        return ColumnOutcome(
+            column=column,
+            status="run",
+            mode=controlled.mode,
+            baseline=_baseline(controlled),
+            oracles=oracles,
+            controls=controlled.controls,
+            mutants=tuple(ordered),
+            audited=audited,
+            audit_differences=differences,
+            device_name=device.device_name,
+            versions=device.versions,
+            notes=controlled.notes,
+        )
+
+    def _judge(
+        self,
+        pool: Pool,
+        column: Column,
+        controlled: Controlled,
+        oracle_limits: Limits | None,
+        mutants: Sequence[Mutant],
+        report: Callable[[MutantOutcome], None],
+    ) -> None:
+        limits = limits_of(self.options, controlled.end)
+        by_name = {mutant.name: mutant for mutant in mutants}
+
+        def done(task: Task, results: list[StageResult]) -> None:
+            mutant = by_name[task.name]
+            suite = results[0]
+            outcome = judge(
+                Subject(mutant.name, mutant.path, mutant.new_names),
+                column.id,
+                controlled.baseline,
+                suite_facts(suite.lines, str(suite.copy)),
+                suite.end,
+                self._is_source,
+            )
+            if outcome.status in (CRASH, TIMEOUT):
+                self._keep_log(mutant.name, suite.output)
+            report(_with_oracles(outcome, results[1]) if len(results) > 1 else outcome)
+
+        pool.run((self._task(mutant, limits, oracle_limits) for mutant in mutants), done)
+
+    def _task(self, mutant: Mutant, limits: Limits, oracle_limits: Limits | None) -> Task:
+        stages = [Stage(jobs.SUITE, limits)]
+        if oracle_limits is not None:
+            stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
+        edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
+        triggered = mutant.probes.triggered or mutant.probes.reached
+        return Task(
+            mutant.name, tuple(stages), edits, (Probed(mutant.path, mutant.probes.reached, triggered),)
+        )
+
+    def _oracles(self, pool: Pool) -> tuple[tuple[Any, ...], Limits | None]:
+        """The oracles on the unmutated kernels, and the limits that they set for the mutants'."""
+        if not self.options.oracles:
+            return (), None
+        stage = Stage(jobs.ORACLE, Limits(_ORACLE_WALL, _ORACLE_WALL, self.options.memory_limit))
+        found: list[StageResult] = []
+        pool.run([Task("oracles", (stage,))], lambda _, results: found.extend(results))
+        facts = oracle_facts(found[0].lines)
+        if not facts.ended:
+            why = f"{facts.broken.type}: {facts.broken.message}" if facts.broken else found[0].end.how
+            self.events.note(f"the oracles did not run on the unmutated kernels ({why})")
+            return facts.answers, None
+        seconds = self.options.wall_factor * found[0].end.seconds
+        limits = Limits(max(_ORACLE_FLOOR, seconds), max(_ORACLE_FLOOR, seconds), self.options.memory_limit)
+        return facts.answers, limits
+
+    def _audit(
+        self, pool: Pool, controlled: Controlled, outcomes: Sequence[MutantOutcome]
+    ) -> tuple[tuple[str, ...], tuple[AuditDifference, ...]]:
+        if not self.options.audit:
+            return (), ()
+        names = audit.chosen(outcomes, self.options.audit, self.options.audit_seed)
+        by_name = {outcome.mutant: outcome for outcome in outcomes}
+        limits = plain_limits(limits_of(self.options, controlled.end))
+        found: list[AuditDifference] = []
+
+        def done(task: Task, results: list[StageResult]) -> None:
+            result = results[0]
+            problem = "" if result.end.how == "exit" else result.end.limit or result.end.how
+            other = audit.difference(by_name[task.name], result.output, result.scratch / "junit.xml", problem)
+            if other is not None:
+                found.append(other)
+
+        chosen = [mutant for mutant in self.mutants if mutant.name in set(names)]
+        pool.run((self._audit_task(mutant, limits) for mutant in chosen), done)
+        return tuple(names), tuple(found)
+
+    def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
+        edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
+        return Task(mutant.name, (Stage(jobs.AUDIT, limits),), edits)
+
+    def _make_workers(self) -> None:
+        if self._workers:
+            return
+        count = self.options.workers or _processors()
+        for index in range(max(1, min(count, len(self.mutants)))):
+            self._workers.append(Worker(self.master, self.scratch / f"w{index}"))
+
+    def _keys(self, column: Column, setting: Setting, device: _Device) -> dict[str, str]:
+        options, target = self.options, self.target
+        key = digest(
+            runner_digest(),
+            self.master.digest,
+            column.device,
+            setting.python,
+            device.versions,
+            device.device_name,
+            [target.pytest_args, options.pytest_extra, setting.tests, target.env, target.gpu_marker],
+            [target.source_roots, target.modules, target.instruments],
+            [options.threads, options.oracles],
+        )
+        return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
+
+    def _not_run(self, column: Column, device: _Device) -> ColumnOutcome:
+        outcomes = tuple(
+            MutantOutcome(mutant.name, column.id, NOT_RUN, reason=device.reason) for mutant in self.mutants
+        )
+        return ColumnOutcome(column, NOT_RUN, device.reason, mutants=outcomes, versions=device.versions)
+
+    def _keep_log(self, name: str, output: str) -> None:
+        folder = self.options.run_dir / "logs"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{digest(name)[:16]}.txt").write_text(f"{name}\n\n{output}", encoding="utf-8")
+
+
+def _with_oracles(outcome: MutantOutcome, result: StageResult) -> MutantOutcome:
+    facts = oracle_facts(result.lines)
+    status = "ran" if facts.ended else {"timeout": TIMEOUT}.get(result.end.how, CRASH)
+    answers = facts.answers
+    if facts.broken is not None:
+        text = f"{facts.broken.type}: {facts.broken.message}"
+        answers = (*answers, {"oracle": "", "kernel": "", "ok": None, "summary": text, "error": text})
+    return replace(outcome, oracles=answers, oracle_status=status)
+
+
+def _baseline(controlled: Controlled) -> Baseline:
+    facts = controlled.baseline
+    skipped = [fact for fact in facts.tests.values() if fact.category == "skipped"]
+    return Baseline(
+        counts=facts.counts,
+        seconds=controlled.end.seconds,
+        cpu_seconds=controlled.end.cpu_seconds,
+        skips=tuple((fact.test, fact.reason) for fact in skipped),
+        skipped_here=tuple(fact.test for fact in skipped if fact.gpu),
+    )
+
+
+def _processors() -> int:
+    """Processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _device(setting: Setting, scratch: Path) -> _Device:
+    """Asks the target's interpreter what it has."""
+    command = module_command(setting, "environment", setting.device)
+    try:
+        done = subprocess.run(
+            command,
+            env=warm_environment(setting, scratch),
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_ENVIRONMENT_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        raise PythonError(setting.python, f"it doesn't start: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise PythonError(setting.python, f"it said nothing for {error.timeout:.0f} s") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise PythonError(setting.python, lines[-1] if lines else f"it ended with status {done.returncode}")
+    data = json.loads(done.stdout.strip().splitlines()[-1])
+    if "pytest" not in data["versions"]:
+        raise PythonError(setting.python, "it has no pytest")
+    return _Device(data["reason"], data["device_name"], data["versions"])

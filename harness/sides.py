@@ -1,0 +1,57 @@
+"""Which files of the copy are the target's own modules, and which belong to its tests."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+
+from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.tree import Entry
+
+_TEST_NAMES = ("test_*.py", "*_test.py", "conftest.py")
+
+
+def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str], bool]:
+    """A function from a path in the copy to whether it is the target's own code.
+
+    Own code is what lies in the packages of the target's modules, apart from its instruments and tests: an
+    `assert` in a kernel says as little about the tests as any other exception of the kernel.
+    """
+    packages = {folder for module in target.modules for folder in _packages(target, module, entries)}
+    instruments = {path for name in target.instruments for path in _files(target, name)}
+    modules = {path for name in target.modules for path in _files(target, name)}
+    tests = [PurePosixPath(test.partition("::")[0]) for test in target.tests]
+
+    def is_source(path: str) -> bool:
+        pure = PurePosixPath(path)
+        if path in instruments or any(fnmatch.fnmatch(pure.name, name) for name in _TEST_NAMES):
+            return False
+        if path in modules:
+            return True
+        if any(pure == test or test in pure.parents for test in tests):
+            return False
+        return any(str(parent) in packages for parent in pure.parents)
+
+    return is_source
+
+
+def _files(target: Target, module: str) -> list[str]:
+    stem = module.replace(".", "/")
+    return [
+        str(PurePosixPath(root, name))
+        for root in target.source_roots
+        for name in (f"{stem}.py", f"{stem}/__init__.py")
+    ]
+
+
+def _packages(target: Target, module: str, entries: Mapping[str, Entry]) -> list[str]:
+    """The module's own folder, and those above it as long as they are regular packages."""
+    folders = []
+    parts = module.split(".")[:-1]
+    for root in target.source_roots:
+        for length in range(len(parts), 0, -1):
+            folder = str(PurePosixPath(root, *parts[:length]))
+            if f"{folder}/__init__.py" in entries:
+                folders.append(folder)
+    return folders
