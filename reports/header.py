@@ -58,7 +58,7 @@ def what_ran(record: RunRecord) -> str:
             prose(column.id, 40),
             code(column.source_rev[:19], 40) or "not recorded",
             code(column.tests_rev[:19], 40) or "not recorded",
-            prose(column.device_name or column.device, 60),
+            prose(f"{column.device} {column.device_name or ''}".strip(), 60),
             baseline_cell(column) + (f" in {column.baseline.seconds:.1f} s" if column.baseline else ""),
             ", ".join(f"{prose(c.name, 40)} {'ok' if c.ok else '**red**'}" for c in column.controls)
             or "none",

@@ -1,0 +1,77 @@
+"""The files of a target as they lie on disk, by their place in the copy."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from pathlib import Path, PurePosixPath
+
+from fastlora_verify.harness.errors import TargetError
+from fastlora_verify.harness.target import Target
+from fastlora_verify.mutations.source import SourceFile
+
+
+def on_disk(target: Target, inner: str) -> Path | None:
+    """Where the copy's file or folder `inner` comes from; None if the copy won't have it."""
+    path = PurePosixPath(inner)
+    for place, folder in target.place:
+        if path.is_relative_to(place):
+            found = folder / path.relative_to(place)
+            if found.exists():
+                return found
+    if target.root is not None and (target.root / path).exists():
+        return target.root / path
+    return None
+
+
+def read_sources(target: Target) -> dict[str, SourceFile]:
+    """The modules that mutations look into, instruments included, by dotted name.
+
+    Newlines stay as in the file and its declared encoding is honoured. Raises TargetError where a module
+    isn't found or isn't Python.
+    """
+    sources = {}
+    for key, names in (("target.modules", target.modules), ("target.instruments", target.instruments)):
+        for name in names:
+            sources[name] = _read(target, key, name)
+    return sources
+
+
+def check_tests(target: Target, tests: tuple[str, ...], key: str) -> None:
+    """Raises TargetError if a test path, without its `::` part, is nowhere in the copy."""
+    for test in tests:
+        if on_disk(target, test.partition("::")[0]) is None:
+            raise TargetError(target.file, f"{test} is not in the tree", key=key)
+
+
+def _read(target: Target, key: str, name: str) -> SourceFile:
+    relative = name.replace(".", "/")
+    candidates = [
+        str(PurePosixPath(root, ending))
+        for root in target.source_roots
+        for ending in (f"{relative}.py", f"{relative}/__init__.py")
+    ]
+    for inner in candidates:
+        file = on_disk(target, inner)
+        if file is not None and file.is_file():
+            return SourceFile(name, inner, _text(target, key, name, file))
+    raise TargetError(
+        target.file, f"module {name} is not in the tree; looked for {', '.join(candidates)}", key=key
+    )
+
+
+def _text(target: Target, key: str, name: str, file: Path) -> str:
+    try:
+        data = file.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode(encoding)
+        ast.parse(data, filename=str(file))
+    except OSError as error:
+        raise TargetError(target.file, f"{name}: {file} cannot be read: {error.strerror}", key=key) from error
+    except SyntaxError as error:  # of the code, and of its encoding line
+        line = f" at line {error.lineno}" if error.lineno else ""
+        raise TargetError(target.file, f"{name}: {file} is not Python: {error.msg}{line}", key=key) from error
+    except (UnicodeDecodeError, ValueError) as error:
+        raise TargetError(target.file, f"{name}: {file} is not text: {error}", key=key) from error
+    return text

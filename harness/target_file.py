@@ -1,0 +1,225 @@
+"""Reads a target file into `Target`; every key is checked before anything runs.
+
+    [target]
+    name = "reference"
+    root = "."                    # optional; a folder that is copied whole, relative to the file
+    source-roots = ["src"]        # in the copy; first on the path of the target's interpreter
+    modules = ["package.module"]  # that mutations look into
+    instruments = []              # modules of test helpers and oracles
+    tests = ["tests"]             # in the copy
+    pytest-args = []
+    gpu-marker = "gpu"
+    python = "/path/to/python"    # optional; runs the target
+    [target.place]                # optional; more folders of the copy: a path, or an installed package
+    "src/package" = "package:package"
+    [target.env]
+    OMP_NUM_THREADS = "1"
+    [[kernel]]
+    name, kind, function, entries, guards, helpers, patcher, unpatcher, node
+    [[allow]]
+    mutant, reason
+
+In a `pyproject.toml` the same tables stand under `[tool.fastlora-verify]`. A scope is written
+`package.module:outer.inner`.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fastlora_verify.harness.errors import TargetError
+from fastlora_verify.harness.keys import Keys, shown
+from fastlora_verify.harness.target import Allowance, Target
+from fastlora_verify.mutations.base import KernelRoles
+
+KINDS = ("linear", "qkv", "swiglu-mlp", "other")
+FILE_NAME = "fastlora-verify.toml"
+SECTION = "fastlora-verify"
+DEFAULT = ("fastlora_verify.kernels", "reference.toml")
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SCOPE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def load_target(path: Path | None) -> Target:
+    """The target that `path` describes: a TOML file, or a folder with one; None: the reference kernels.
+
+    Raises TargetError where the file can't be read or a key is wrong.
+    """
+    file, data = _read(_default_file() if path is None else path)
+    top = Keys(file, "", data)
+    table = top.table("target")
+    modules = _dotted(table, "modules", some=True)
+    instruments = _dotted(table, "instruments")
+    place = tuple(
+        (_inside(table, "place", to), _placed(table, file, to, source))
+        for to, source in table.strings("place").items()
+    )
+    root = table.optional_text("root")
+    if root is None and not place:
+        raise table.error("root", "is missing, and so is place: nothing would be copied")
+    target = Target(
+        name=table.text("name"),
+        file=file,
+        root=_folder(table, "root", file.parent / root) if root is not None else None,
+        place=place,
+        source_roots=_inner(table, "source-roots", default=["."]),
+        modules=modules,
+        instruments=instruments,
+        tests=_inner(table, "tests"),
+        pytest_args=table.texts("pytest-args", default=()),
+        gpu_marker=table.text("gpu-marker", "gpu"),
+        env=tuple(table.strings("env").items()),
+        python=_python(table, file),
+        kernels=_kernels(top, modules),
+        allowances=_allowances(top),
+    )
+    table.finish()
+    top.finish()
+    return target
+
+
+def _default_file() -> Path:
+    package, name = DEFAULT
+    return Path(str(importlib.resources.files(package).joinpath(name)))
+
+
+def _read(path: Path) -> tuple[Path, Any]:
+    """The file and its tables; a folder stands for the target file in it."""
+    if path.is_dir():
+        own, project = path / FILE_NAME, path / "pyproject.toml"
+        if not own.exists() and not project.exists():
+            raise TargetError(path, f"the folder has neither {FILE_NAME} nor pyproject.toml")
+        path = own if own.exists() else project
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TargetError(path, f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TargetError(path, f"is not UTF-8 (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(path, f"is not TOML: {error}") from error
+    if path.name == "pyproject.toml":
+        if SECTION not in data.get("tool", {}):
+            raise TargetError(path, f"has no [tool.{SECTION}] table")
+        data = data["tool"][SECTION]
+    return path.resolve(), data
+
+
+def _kernels(top: Keys, modules: tuple[str, ...]) -> tuple[KernelRoles, ...]:
+    kernels: dict[str, KernelRoles] = {}
+    for table in top.tables("kernel", some=True):
+        kernel = KernelRoles(
+            name=table.text("name"),
+            kind=table.choice("kind", KINDS),
+            function=_scope(table, "function", table.text("function"), modules),
+            entries=_scopes(table, "entries", modules, some=True),
+            guards=_scopes(table, "guards", modules),
+            helpers=_scopes(table, "helpers", modules),
+            patcher=_scope(table, "patcher", table.text("patcher"), modules),
+            unpatcher=_scope(table, "unpatcher", table.text("unpatcher"), modules),
+            node=table.text("node"),
+        )
+        if kernel.name in kernels:
+            raise table.error("name", f"{kernel.name!r} is the name of two kernels")
+        kernels[kernel.name] = kernel
+        table.finish()
+    return tuple(kernels.values())
+
+
+def _allowances(top: Keys) -> tuple[Allowance, ...]:
+    found = []
+    for table in top.tables("allow"):
+        found.append(Allowance(mutant=table.text("mutant"), reason=table.text("reason")))
+        table.finish()
+    return tuple(found)
+
+
+def _scopes(table: Keys, key: str, modules: tuple[str, ...], *, some: bool = False) -> tuple[str, ...]:
+    texts = table.texts(key, default=None if some else (), some=some)
+    return tuple(_scope(table, key, text, modules) for text in texts)
+
+
+def _scope(table: Keys, key: str, text: str, modules: tuple[str, ...]) -> str:
+    if not _SCOPE.fullmatch(text):
+        raise table.error(key, f"found {shown(text)}", "a scope, package.module:outer.inner")
+    module = text.partition(":")[0]
+    if module not in modules:
+        raise table.error(key, f"{module} is not one of target.modules", ", ".join(modules))
+    return text
+
+
+def _dotted(table: Keys, key: str, *, some: bool = False) -> tuple[str, ...]:
+    names = table.texts(key, default=None if some else (), some=some)
+    for name in names:
+        if not _DOTTED.fullmatch(name):
+            raise table.error(key, f"found {shown(name)}", "dotted module names")
+    return names
+
+
+def _inner(table: Keys, key: str, *, default: list[str] | None = None) -> tuple[str, ...]:
+    return tuple(_inside(table, key, text) for text in table.texts(key, default=default, some=True))
+
+
+def _inside(table: Keys, key: str, text: str) -> str:
+    """A path in the copy: relative, and nowhere above it."""
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise table.error(key, f"found {shown(text)}", "paths inside of the copy, without ..")
+    return str(path)
+
+
+def _folder(table: Keys, key: str, path: Path) -> Path:
+    if not path.is_dir():
+        raise table.error(key, f"{path} is not a folder")
+    return path.resolve()
+
+
+def _placed(table: Keys, file: Path, to: str, source: str) -> Path:
+    """A folder on disk: of an installed package, found without importing it, or relative to the file."""
+    kind, colon, name = source.partition(":")
+    if not (colon and kind == "package"):
+        return _folder(table, f"place.{to}", file.parent / source)
+    folder = package_folder(name)
+    if folder is None:
+        raise table.error(f"place.{to}", f"no package {name!r} is installed here")
+    return folder.resolve()
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder of an installed package, its parents not imported either; None if there is none."""
+    search: list[str] | None = None
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        full = ".".join(parts[:end])
+        specs = (finder.find_spec(full, search) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        search = list(spec.submodule_search_locations)
+    folders = [Path(place) for place in search or [] if Path(place).is_dir()]
+    return folders[0] if folders else None
+
+
+def _python(table: Keys, file: Path) -> str | None:
+    text = table.optional_text("python")
+    if text is None:
+        return None
+    found = find_executable(text, file.parent)
+    if found is None:
+        raise table.error("python", f"{text} is not an executable file")
+    return found
+
+
+def find_executable(text: str, base: Path) -> str | None:
+    """A path relative to `base`, or a command on the search path; None if that can't be run."""
+    path = Path(os.path.expanduser(text))
+    found = str(base / path) if os.path.dirname(text) else shutil.which(text)
+    return found if found is not None and os.path.isfile(found) and os.access(found, os.X_OK) else None
