@@ -115,10 +115,10 @@ def judged(oracle: str, kernel: str, figures: list[Figure], passed: str) -> Orac
 
 
 def told(figure: Figure) -> str:
-    """A figure in words: `dX, seed 11: 4.93 x (limit 2 x)`."""
+    """A figure in words: `dX, seed 11: 4.93 x PEFT's error (limit 2)`."""
     value, limit = _short(figure.value), _short(figure.limit)
     unit = f" {figure.unit}" if figure.unit else ""
-    end = f" (limit {limit}{unit})" if figure.limit is not None else ""
+    end = f" (limit {limit})" if figure.limit is not None else ""
     return f"{figure.name}: {value}{unit}{end}"
 
 
@@ -132,3 +132,13 @@ def _plain(value: Value) -> Value:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def measured(name: str, measure: Callable[[], list[Figure]]) -> list[Figure]:
+    """The figures of one row. What the kernel raises there is the row's finding; the other rows still run."""
+    try:
+        return measure()
+    except NotRunError as reason:
+        return [Figure(name, f"not run: {reason}")]
+    except Exception as error:
+        return [Figure(name, one_line(error), ok=False)]

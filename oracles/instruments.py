@@ -39,6 +39,7 @@ class SavedBytes:
     def __init__(self) -> None:
         self.shapes: list[tuple[int, ...]] = []
         self.bytes: list[int] = []
+        self.storages: set[int] = set()  # by `storage_identity`, of tensors that outlive the block
         self._alive: dict[tuple[Any, ...], Tensor] = {}
         self._hooks: Any = None
 
@@ -52,6 +53,7 @@ class SavedBytes:
         if key not in self._alive:
             # Held until the block ends: a storage that dies in between could lend its address to another.
             self._alive[key] = tensor
+            self.storages.add(storage_identity(tensor))
             self.shapes.append(tuple(tensor.shape))
             self.bytes.append(tensor.numel() * tensor.element_size())
         return tensor
@@ -136,6 +138,12 @@ def relative_error(got: Tensor, want: Tensor) -> float:
     return error / size
 
 
+def relative_errors(got: Tensors, want: Tensors) -> dict[str, float]:
+    """`relative_error` by name. Raises AssertionError where the two can't be compared."""
+    assert_comparable(got, want)
+    return {name: relative_error(got[name], want[name]) for name in want}
+
+
 def error_ratio(got: Tensor, reference: Tensor, exact: Tensor) -> float:
     """How many times the error of `reference` against `exact` the error of `got` is.
 
@@ -157,9 +165,9 @@ def error_ratios(got: Tensors, reference: Tensors, exact: Tensors) -> dict[str, 
     Raises AssertionError when there is nothing to compare, when the three arms name different tensors,
     when shapes differ, or when two arms share a storage.
     """
-    _refuse_unlike(got, reference, "got", "reference")
-    _refuse_unlike(got, exact, "got", "exact")
-    _refuse_unlike(reference, exact, "reference", "exact")
+    assert_comparable(got, reference, "got", "reference")
+    assert_comparable(got, exact, "got", "exact")
+    assert_comparable(reference, exact, "reference", "exact")
     return {name: error_ratio(got[name], reference[name], exact[name]) for name in got}
 
 
@@ -184,7 +192,7 @@ def assert_parity(
     Raises AssertionError for a difference, a NaN or infinity in either arm, differing shapes or dtypes,
     no names, unequal sets of names, and arms that share memory.
     """
-    _refuse_unlike(got, want, "got", "want")
+    assert_comparable(got, want)
     over = {}
     for name in want:
         if same_dtype:
@@ -194,10 +202,11 @@ def assert_parity(
         if not error <= atol + rtol * size < math.inf:
             over[name] = error
     assert not over, f"differ by more than {atol:g} + {rtol:g} times the largest value: {_listed(over)}"
-    return {name: relative_error(got[name], want[name]) for name in want}
+    return relative_errors(got, want)
 
 
-def _refuse_unlike(got: Tensors, want: Tensors, one: str, other: str) -> None:
+def assert_comparable(got: Tensors, want: Tensors, one: str = "got", other: str = "want") -> None:
+    """Refuses two arms that have nothing to compare, that name different tensors, or that share memory."""
     assert got and want, f"nothing to compare: {one} has {len(got)} tensors, {other} has {len(want)}"
     if got.keys() != want.keys():
         missing, extra = sorted(want.keys() - got.keys()), sorted(got.keys() - want.keys())

@@ -1,0 +1,171 @@
+"""The 2x rule: against float64 on the same weights, a kernel errs at most twice as much as unpatched PEFT.
+
+A 16-bit kernel cannot be held to a fixed tolerance: three chained bf16 products differ from PEFT's by more
+than any tolerance that would still see a fault. Both are therefore measured against the same block in float64
+(4-bit weights dequantised), and the ratio of the largest errors is judged for the output, dX and every dA and
+dB, seed by seed. The scale is a power of two, which no arm rounds: with another one, two right kernels that
+scale different factors differ by more than 2x in one of fifty tensors.
+
+The largest error is one element's luck, so beside it stands a steadier figure: the ratio of the errors' root
+mean squares, pooled over all seeds. For the output it may not exceed 1.05: kernel and PEFT run the same base
+product, and a kernel that rounds its sum no more often than PEFT has PEFT's error. One rounding more moves
+the maximum in some seeds and the mean square in all.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from functools import partial
+
+from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.samples import Sample, build
+from fastlora_verify.oracles import fixture as review
+from fastlora_verify.oracles.arms import Arms, Make, need_device, three_arms
+from fastlora_verify.oracles.base import (
+    Figure,
+    Options,
+    Oracle,
+    OracleResult,
+    judged,
+    measured,
+)
+from fastlora_verify.oracles.instruments import TWICE, error_ratios
+from torch import Tensor
+
+ID = "float64"
+DENSE_SEEDS = tuple(range(12))
+NF4_SEEDS = (3, 7, 11)
+OUTPUT_RMS_LIMIT = 1.05
+RATIO = "x PEFT's error"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed of one layout."""
+
+    seed: int
+    ratios: dict[str, float]  # of the largest errors, by tensor
+    squares: dict[str, tuple[float, float]]  # sums of squared errors of kernel and of PEFT
+
+
+def check(info: KernelInfo, options: Options) -> OracleResult:
+    """Dense mixed and NF4, each over its seeds (or over `options.seeds`)."""
+    figures = measured(ID, partial(all_figures, info, options))
+    worst = max((f.value for f in figures if isinstance(f.value, float) and f.limit == TWICE), default=0.0)
+    return judged(ID, info.name, figures, f"worst ratio {worst:.2f}")
+
+
+def all_figures(info: KernelInfo, options: Options) -> list[Figure]:
+    """Both layouts' figures."""
+    need_device(options.device)
+    dense = layout_figures(info, "dense mixed", options.seeds or DENSE_SEEDS, options)
+    return dense + layout_figures(info, "nf4", options.seeds or NF4_SEEDS, options)
+
+
+def layout_figures(info: KernelInfo, layout: str, seeds: tuple[int, ...], options: Options) -> list[Figure]:
+    """Every figure of one layout: per seed the worst tensor, per tensor the worst seed, and the whole."""
+    runs: list[Run] = []
+    figures: list[Figure] = []
+    for seed in seeds:
+        make = maker(info, layout, seed, options)
+        figures += measured(f"{layout}, seed {seed}", partial(seed_figures, info, make, layout, seed, runs))
+    return figures + (pooled_figures(layout, runs) if runs else [])
+
+
+def seed_figures(info: KernelInfo, make: Make, layout: str, seed: int, runs: list[Run]) -> list[Figure]:
+    """The worst tensor of one seed. The run is appended to `runs`."""
+    arms = three_arms(info, make)
+    run = Run(seed, error_ratios(arms.got, arms.reference, arms.exact), squared_errors(arms))
+    runs.append(run)
+    tensor = worst_of(run.ratios)
+    return [judge_ratio(f"{layout}, seed {seed}: {short(tensor)}", run.ratios[tensor])]
+
+
+def pooled_figures(layout: str, runs: list[Run]) -> list[Figure]:
+    """What all seeds say together."""
+    every = [ratio for run in runs for ratio in run.ratios.values()]
+    over = sum(not ratio <= TWICE for ratio in every)
+    figures = [
+        Figure(f"{layout}: median ratio", statistics.median(every), unit=RATIO),
+        Figure(f"{layout}: tensors over {TWICE:g}x", over, 0, f"of {len(every)}", over == 0),
+    ]
+    for tensor in runs[0].ratios:
+        run = max(runs, key=lambda run: nan_as_inf(run.ratios[tensor]))
+        figures.append(
+            judge_ratio(f"{layout}: {short(tensor)}, worst at seed {run.seed}", run.ratios[tensor])
+        )
+        figures.append(rms_figure(layout, tensor, [run.squares[tensor] for run in runs]))
+    return figures
+
+
+def judge_ratio(name: str, ratio: float) -> Figure:
+    """A ratio of largest errors held against the rule."""
+    return Figure(name, ratio, TWICE, RATIO, ratio <= TWICE)
+
+
+def rms_figure(layout: str, tensor: str, squares: list[tuple[float, float]]) -> Figure:
+    """Ratio of root mean squares over all seeds; judged for outputs, reported for gradients."""
+    ours, theirs = (sum(column) for column in zip(*squares, strict=True))
+    ratio = (ours / theirs) ** 0.5 if theirs > 0 else (1.0 if ours == 0 else float("inf"))
+    name = f"{layout}: {short(tensor)}, rms over {len(squares)} seeds"
+    if not tensor.startswith("out"):
+        return Figure(name, ratio, unit=RATIO)
+    return Figure(name, ratio, OUTPUT_RMS_LIMIT, RATIO, ratio <= OUTPUT_RMS_LIMIT)
+
+
+def squared_errors(arms: Arms) -> dict[str, tuple[float, float]]:
+    """Sums of squared errors against float64, of the kernel and of PEFT, by tensor."""
+
+    def total(tensor: Tensor, exact: Tensor) -> float:
+        return float((tensor - exact).square().sum())
+
+    return {
+        name: (total(arms.got[name], exact), total(arms.reference[name], exact))
+        for name, exact in arms.exact.items()
+    }
+
+
+def maker(info: KernelInfo, layout: str, seed: int, options: Options) -> Make:
+    """How the block of one seed is built: SwiGLU as in the published fixture, the others as sample models."""
+    nf4 = layout == "nf4"
+    if info.kind == "swiglu-mlp":
+        fixture = options.fixture or (review.NF4 if nf4 else review.DENSE)
+        return partial(review.swiglu_block, seed, fixture, nf4=nf4, device=options.device)
+    sample = Sample(
+        seed=seed,
+        dtype="bf16" if nf4 else "mixed",
+        base="nf4-nested" if nf4 else "dense",
+        shape=(2, 5),
+        bias=False,
+        ranks=(4,) * len(info.projections),
+        alpha=8,
+        device=options.device,
+    )
+    return partial(build, info, sample)
+
+
+def worst_of(ratios: dict[str, float]) -> str:
+    """The tensor with the largest ratio; a NaN is larger than any number."""
+    return max(ratios, key=lambda tensor: nan_as_inf(ratios[tensor]))
+
+
+def nan_as_inf(value: float) -> float:
+    """The value to sort by."""
+    return math.inf if math.isnan(value) else value
+
+
+def short(tensor: str) -> str:
+    """`d mlp.gate_proj.lora_B.default.weight` as `dB of gate_proj`."""
+    owner, _, rest = tensor.partition(".lora_")
+    return f"d{rest[0]} of {owner.rpartition('.')[2].removeprefix('d ')}" if rest else tensor
+
+
+ORACLE = Oracle(
+    id=ID,
+    title="Errors against float64, as multiples of PEFT's",
+    sees="wrong mathematics, and precision lost beyond PEFT's, in output, dX, dA, dB; dense mixed and NF4",
+    blind_to="a kernel that does not run, memory, streaming, fp16, a fault smaller than bf16's rounding",
+    check=check,
+)
