@@ -1,0 +1,132 @@
+"""What 16 bits round: the kernel errs at most twice as much as PEFT against float64, and each sum rounds once.
+
+The 2x rule compares largest errors, and needs many seeds to notice that a term was rounded twice. The tests of single
+sums don't: there the base cancels the LoRA term, so that a rounding of the term is many times that of the result.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fastlora_verify.kernels.database import KERNELS
+from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.samples import Sample, build, to_float64_twin
+from fastlora_verify.oracles.fixture import DENSE, NF4, swiglu_block
+from fastlora_verify.oracles.instruments import assert_within_twice, error_ratios, run_block
+
+Results = dict[str, Tensor]
+
+SWIGLU = next(kernel for kernel in KERNELS if kernel.kind == "swiglu-mlp")
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=attrgetter("name"))
+SUMS = [
+    pytest.param(kernel, name, id=f"{kernel.name}-{name}") for kernel in KERNELS for name in kernel.projections
+]
+
+
+def three_arms(
+    kernel: KernelInfo, model: nn.Module, x: Tensor, **how: Any
+) -> tuple[Results, Results, Results]:
+    """The kernel's results, unpatched PEFT's, and those of float64 on the same (dequantised) weights."""
+    exact = run_block(to_float64_twin(model), x.detach().double(), **how)
+    reference = run_block(model, x, **how)
+    assert kernel.patch(model) == 1
+    return run_block(model, x, **how), reference, exact
+
+
+def mean_error(got: Tensor, exact: Tensor) -> float:
+    """Mean of |got - exact|: steadier than the largest, which is one element's luck."""
+    return float((got - exact).abs().mean())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_bf16_swiglu_with_fp32_adapters_errs_at_most_twice_as_much_as_peft(seed: int) -> None:
+    got, reference, exact = three_arms(SWIGLU, *swiglu_block(seed, DENSE, nf4=False))
+    assert_within_twice(got, reference, exact)
+    assert error_ratios(got, reference, exact)["out"] <= 1.05
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11])
+def test_an_nf4_swiglu_errs_at_most_twice_as_much_as_peft(seed: int, device: str) -> None:
+    got, reference, exact = three_arms(SWIGLU, *swiglu_block(seed, NF4, nf4=True, device=device))
+    ratios = assert_within_twice(got, reference, exact)
+    print(f"seed {seed}, {device}:", ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+
+
+@each_kernel
+@pytest.mark.parametrize("base", ["dense", "nf4"])
+@pytest.mark.parametrize("dtype", ["mixed", "bf16", "fp16"])
+def test_16_bit_blocks_err_on_average_at_most_twice_as_much_as_peft(
+    kernel: KernelInfo, base: str, dtype: str, device: str
+) -> None:
+    """The scaling is 2, which rounds nothing: it may multiply any factor of a product."""
+    ranks = (4,) * len(kernel.projections)
+    sample = Sample(base=base, dtype=dtype, shape=(2, 9), ranks=ranks, alpha=8, device=device)
+    model, x = build(kernel, sample)
+    got, reference, exact = three_arms(kernel, model, x)
+    assert got.keys() == reference.keys() == exact.keys()
+    for name in exact:
+        assert mean_error(got[name], exact[name]) <= 2 * mean_error(reference[name], exact[name]), name
+
+
+@pytest.mark.parametrize("dtype", ["mixed", "bf16", "fp16"])
+def test_silus_slope_is_computed_in_fp32_and_rounded_once(dtype: str, device: str) -> None:
+    """Around its zero at -1.278 the slope's factor 1 + G (1 - sigma) cancels: 16-bit arithmetic leaves noise.
+
+    G is the gate's bias alone, the same numbers in every arm.
+    """
+    model, x = build(SWIGLU, Sample(dtype=dtype, shape=(2, 9), device=device))
+    gate = model.get_submodule("mlp.gate_proj")
+    with torch.no_grad():
+        gate.base_layer.weight.zero_()
+        gate.base_layer.bias.copy_(torch.linspace(-1.6, -1.0, gate.out_features))
+        gate.lora_B["default"].weight.zero_()
+    got, reference, exact = three_arms(SWIGLU, model, x)
+    name = "d mlp.gate_proj.lora_B.default.weight"
+    assert mean_error(got[name], exact[name]) <= 1.3 * mean_error(reference[name], exact[name])
+
+
+def cancelling(kernel: KernelInfo, projection: str) -> tuple[nn.Module, Tensor]:
+    """One adapted projection whose weight is the nearest whole number to -s B A, and an x of small whole numbers.
+
+    So the base term is exact in bf16 and nearly the LoRA term's negative: what is left is a tenth of either. The
+    other of gate and up is constant, so that dX comes from one of them alone.
+    """
+    model, x = build(kernel, Sample(dtype="mixed", adapted=(projection,), shape=(64,)))
+    layers = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
+    constant = {"gate_proj": "up_proj", "up_proj": "gate_proj"}.get(projection)
+    for name in kernel.projections:
+        getattr(layers[name], "base_layer", layers[name]).bias.data.fill_(1)
+    if constant:
+        layers[constant].weight.data.zero_()
+    layer = layers[projection]
+    A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    layer.base_layer.weight.data = -(layer.scaling["default"] * B @ A).detach().round().bfloat16()
+    return model, x.detach().mul(1.5).round().requires_grad_()
+
+
+@pytest.mark.parametrize("kernel, projection", SUMS)
+def test_a_lora_term_is_rounded_with_the_sum_and_not_before(kernel: KernelInfo, projection: str) -> None:
+    got, reference, exact = three_arms(kernel, *cancelling(kernel, projection))
+    for name in (name for name in exact if name.startswith("out")):
+        assert mean_error(got[name], exact[name]) <= 1.05 * mean_error(reference[name], exact[name])
+
+
+@pytest.mark.parametrize("kernel, projection", SUMS)
+def test_the_lora_term_of_dx_is_rounded_with_the_sum_and_not_before(
+    kernel: KernelInfo, projection: str
+) -> None:
+    """PEFT rounds it before: autograd casts each branch's gradient to x's dtype and adds in that."""
+    index = kernel.projections.index(projection)
+
+    def loss(outputs: tuple[Tensor, ...]) -> Tensor:
+        out = outputs[index % len(outputs)]
+        dy = torch.randint(-2, 3, out.shape, generator=torch.Generator().manual_seed(3))
+        return (out * dy.to(out.dtype)).sum()
+
+    got, reference, exact = three_arms(kernel, *cancelling(kernel, projection), loss=loss)
+    assert mean_error(got["dX"], exact["dX"]) <= 0.93 * mean_error(reference["dX"], exact["dX"])

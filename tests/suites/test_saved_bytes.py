@@ -1,0 +1,179 @@
+"""What a step costs: the bytes that the backward keeps, and the matrix products that run.
+
+Both are predicted in whole tensors and products, and must be met exactly: one tensor more is a fault.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from operator import attrgetter
+
+import pytest
+import torch
+
+from fastlora_verify.kernels.database import KERNELS
+from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.samples import Sample, build
+from fastlora_verify.oracles.instruments import SavedBytes, matmul_count, outputs_of, random_dy
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=attrgetter("name"))
+
+# (input, output) of each projection and the widths of what is kept besides X: activations [N, .], per kind.
+EDGES = {
+    "linear": lambda i, o: [(i, o)],
+    "qkv": lambda h, q, k, v: [(h, q), (h, k), (h, v)],
+    "swiglu-mlp": lambda h, f: [(h, f), (h, f), (f, h)],
+}
+SMALL = {
+    "linear": ((20, 14), (3,)),
+    "qkv": ((20, 24, 12, 8), (3, 5, 2)),
+    "swiglu-mlp": ((20, 28), (3, 5, 2)),
+}
+N = 6
+
+
+def saved_by(model: torch.nn.Module, x: torch.Tensor) -> SavedBytes:
+    """What one forward of the block saves."""
+    with SavedBytes() as saved:
+        model(x)
+    return saved
+
+
+def activations(kind: str, widths: tuple[int, ...], ranks: tuple[int, ...]) -> list[int]:
+    """Widths of the activations that a kernel keeps, besides X: each H, and G and U of a SwiGLU."""
+    if kind == "swiglu-mlp":
+        return [widths[1], widths[1], *ranks[:2]]  # M and down's H are computed again
+    return list(ranks)
+
+
+def predicted(kind: str, rows: int, widths: tuple[int, ...], ranks: tuple[int, ...], itemsize: int) -> int:
+    """Bytes that a kernel keeps: X, the activations, each W, A and B. No bias, no output."""
+    edges = EDGES[kind](*widths)
+    matrices = sum(i * o + r * (i + o) for (i, o), r in zip(edges, ranks, strict=True))
+    return itemsize * (rows * (widths[0] + sum(activations(kind, widths, ranks))) + matrices)
+
+
+@each_kernel
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+@pytest.mark.parametrize("dtype, itemsize", [("fp32", 4), ("bf16", 2), ("float64", 8)])
+def test_a_dense_block_keeps_what_its_formulas_name(
+    kernel: KernelInfo, dtype: str, itemsize: int, bias: bool
+) -> None:
+    widths, ranks = SMALL[kernel.kind]
+    model, x = build(kernel, Sample(dtype=dtype, bias=bias, widths=widths, ranks=ranks, shape=(N,)))
+    want = predicted(kernel.kind, N, widths, ranks, itemsize)
+    assert saved_by(model, x).total >= want
+    kernel.patch(model)
+    assert saved_by(model, x).total == want
+
+
+@each_kernel
+def test_mixed_dtypes_keep_no_second_copy(kernel: KernelInfo) -> None:
+    """X is kept as it came; only adapters and their H are in fp32."""
+    widths, ranks = SMALL[kernel.kind]
+    model, x = build(kernel, Sample(dtype="mixed", widths=widths, ranks=ranks, shape=(N,)))
+    hidden = sum(ranks[:2]) if kernel.kind == "swiglu-mlp" else sum(ranks)
+    adapters = sum(p.numel() for name, p in model.named_parameters() if "lora_" in name)
+    kernel.patch(model)
+    in_fp32 = 2 * (N * hidden + adapters)  # the 2 bytes more of an fp32 element
+    assert saved_by(model, x).total == predicted(kernel.kind, N, widths, ranks, 2) + in_fp32
+
+
+@each_kernel
+@pytest.mark.parametrize("base", ["nf4", "nf4-nested", "fp4"])
+def test_a_4_bit_block_keeps_codes_and_states_and_no_dense_weight(kernel: KernelInfo, base: str) -> None:
+    widths, ranks = SMALL[kernel.kind]
+    model, x = build(kernel, Sample(base=base, widths=widths, ranks=ranks, shape=(N,)))
+    shapes = [(o, i) for i, o in EDGES[kernel.kind](*widths)]
+    kernel.patch(model)
+    saved = saved_by(model, x)
+    assert not set(saved.shapes) & {*shapes, *((i, o) for o, i in shapes)}
+    dense = predicted(kernel.kind, N, widths, ranks, 4) - 4 * sum(map(prod, shapes))
+    assert saved.total == dense + sum(packed_bytes(prod(shape), base) for shape in shapes)
+
+
+def packed_bytes(elements: int, base: str) -> int:
+    """A 4-bit weight: half a byte an element, a code book of 16, an absmax for every 64 elements.
+
+    Nested, an absmax is one byte, and there are the offset, its code book of 256 and an absmax for every 256.
+    """
+    blocks = ceil(elements / 64)
+    absmax = blocks + 4 * (1 + 256 + ceil(blocks / 256)) if base == "nf4-nested" else 4 * blocks
+    return elements // 2 + 4 * 16 + absmax
+
+
+@pytest.mark.parametrize(
+    "rows, hidden, intermediate, rank",
+    [(2048, 4096, 14336, 64), (1024, 1024, 4096, 16)],
+    ids=["llama-3.1-8b", "small"],
+)
+def test_a_swiglu_block_saves_two_intermediate_tensors_less_than_peft(
+    rows: int, hidden: int, intermediate: int, rank: int
+) -> None:
+    """On meta nothing is allocated, so the real shape costs nothing. PEFT keeps M, silu(G) and down's H besides."""
+    kernel = next(kernel for kernel in KERNELS if kernel.kind == "swiglu-mlp")
+    widths, ranks = (hidden, intermediate), (rank,) * 3
+    sample = Sample(dtype="bf16", bias=False, widths=widths, ranks=ranks, shape=(1, rows), device="meta")
+    model, x = build(kernel, sample)
+    peft = saved_by(model, x).total
+    kernel.patch(model)
+    fused = saved_by(model, x).total
+    n_f = rows * intermediate * 2
+    assert fused == predicted(kernel.kind, rows, widths, ranks, 2)
+    assert peft - fused == 2 * n_f + rows * rank * 2
+    assert 2 * n_f <= peft - fused < 3 * n_f
+    if rows == 2048:
+        assert (peft, fused) == (611_844_096, 494_141_440)
+
+
+# Matrix products of (forward, backward, backward without dX), all projections adapted.
+# linear: W, A, B | dB, dH, dA, dX of base and adapter
+# qkv: three W, one for the three A, three B | three dB and dH, one dA, dX: three of bases and one of the adapters
+# swiglu: three W, one for gate's and up's A, down's A, three B |
+#   down: its H again, dB, dH, dA, dM of base and adapter; gate and up: two dB and dH, one dA; dX: two and one
+PRODUCTS = {"linear": (3, 5, 3), "qkv": (7, 11, 7), "swiglu-mlp": (8, 14, 11)}
+
+
+@each_kernel
+@pytest.mark.parametrize("base", ["dense", "nf4"])
+@pytest.mark.parametrize("input_grad", [True, False], ids=["with-dX", "without-dX"])
+def test_a_step_runs_no_product_more_than_its_formulas(
+    kernel: KernelInfo, base: str, input_grad: bool
+) -> None:
+    model, x = build(kernel, Sample(base=base))
+    x = x.detach().requires_grad_(input_grad)
+    kernel.patch(model)
+    forward, backward, without_dx = PRODUCTS[kernel.kind]
+    with matmul_count() as products:
+        outputs = outputs_of(model(x))
+        assert products.count == forward
+        torch.autograd.backward(outputs, random_dy(outputs, seed=1))
+    assert products.count - forward == (backward if input_grad else without_dx)
+
+
+@each_kernel
+@pytest.mark.parametrize("frozen", ["lora_A", "lora_B"])
+def test_frozen_adapters_cost_no_product_for_their_gradient(kernel: KernelInfo, frozen: str) -> None:
+    """Without dX: a frozen A spares dA (one for siblings), and dH; a frozen B spares each dB."""
+    model, x = build(kernel, Sample())
+    kernel.patch(model)
+    whole = backward_products(model, x)
+    for name, parameter in model.named_parameters():
+        if frozen in name:
+            parameter.requires_grad_(False)
+    assert whole - backward_products(model, x) == FROZEN[kernel.kind][frozen]
+
+
+FROZEN = {
+    "linear": {"lora_A": 2, "lora_B": 1},
+    "qkv": {"lora_A": 4, "lora_B": 3},
+    "swiglu-mlp": {"lora_A": 4, "lora_B": 4},
+}
+
+
+def backward_products(model: torch.nn.Module, x: torch.Tensor) -> int:
+    """Products of a backward without dX."""
+    outputs = outputs_of(model(x.detach()))
+    with matmul_count() as products:
+        torch.autograd.backward(outputs, random_dy(outputs, seed=1))
+    return products.count
