@@ -42,7 +42,7 @@ def of_run(record: RunRecord) -> ExitCode:
     applying = {ExitCode.OK} | {_of_mutant(mutant) for mutant in record.mutants}
     if not _verdicts(record):
         applying.add(ExitCode.NOTHING_TO_RUN)
-    if record.audit and record.audit.differences:
+    if record.faults or (record.audit and record.audit.differences):
         applying.add(ExitCode.FAULT)
     return next(code for code in ORDER if code in applying)
 

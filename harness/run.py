@@ -64,7 +64,7 @@ def run_columns(
 
 
 @dataclass(frozen=True)
-class _Device:
+class Device:
     reason: str  # why it isn't there; empty if it is
     device_name: str
     versions: dict[str, str]
@@ -89,7 +89,7 @@ class _Run:
     def column(self, column: Column, *, alone: bool) -> ColumnOutcome:
         """One column, from the look for its device to the audit."""
         setting = Setting(self.target, self.options, column.device, self.bridge, self._paths)
-        device = _device(setting, self.scratch)
+        device = device_of(setting, self.scratch)
         if device.reason:
             if alone:
                 raise NoDevice(column.device, device.reason)
@@ -112,7 +112,7 @@ class _Run:
     def _judged_column(
         self,
         column: Column,
-        device: _Device,
+        device: Device,
         pool: Pool,
         keys: dict[str, str],
         known: dict[str, MutantOutcome],
@@ -232,7 +232,7 @@ class _Run:
         for index in range(max(1, min(count, len(self.mutants)))):
             self._workers.append(Worker(self.master, self.scratch / f"w{index}"))
 
-    def _keys(self, column: Column, setting: Setting, device: _Device) -> dict[str, str]:
+    def _keys(self, column: Column, setting: Setting, device: Device) -> dict[str, str]:
         options, target = self.options, self.target
         key = digest(
             runner_digest(),
@@ -247,7 +247,7 @@ class _Run:
         )
         return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
 
-    def _not_run(self, column: Column, device: _Device) -> ColumnOutcome:
+    def _not_run(self, column: Column, device: Device) -> ColumnOutcome:
         outcomes = tuple(
             MutantOutcome(mutant.name, column.id, NOT_RUN, reason=device.reason) for mutant in self.mutants
         )
@@ -287,7 +287,7 @@ def _processors() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def _device(setting: Setting, scratch: Path) -> _Device:
+def device_of(setting: Setting, scratch: Path) -> Device:
     """Asks the target's interpreter what it has."""
     command = module_command(setting, "environment", setting.device)
     try:
@@ -311,4 +311,4 @@ def _device(setting: Setting, scratch: Path) -> _Device:
     data = json.loads(done.stdout.strip().splitlines()[-1])
     if "pytest" not in data["versions"]:
         raise PythonError(setting.python, "it has no pytest")
-    return _Device(data["reason"], data["device_name"], data["versions"])
+    return Device(data["reason"], data["device_name"], data["versions"])

@@ -49,6 +49,11 @@ def prose(text: str, limit: int = 400) -> str:
     return _TOKEN.sub(_safe_word, one_line(text, limit))
 
 
+def gist(text: str, limit: int = 200) -> str:
+    """What an edit is: a sentence with code in backticks if it has any, else code as a whole."""
+    return prose(text, limit) if "`" in text else code(text, limit)
+
+
 def fence(text: str, language: str = "") -> str:
     """`text` as a fenced block, whatever backticks it holds."""
     lines = _visible(text.replace("\r\n", "\n"), keep="\n\t").rstrip("\n")

@@ -66,6 +66,9 @@ def what_ran(record: RunRecord) -> str:
         for column in record.columns
     ]
     notes = [f"{prose(column.id, 40)}: {prose(note)}" for column in record.columns for note in column.notes]
+    notes += [
+        f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults
+    ]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
     lines = [table(headers, rows), "", _environment(record), *(f"\n- {note}" for note in notes)]

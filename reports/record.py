@@ -218,6 +218,7 @@ class RunRecord:
     columns: tuple[Column, ...]
     mutants: tuple[MutantRecord, ...] = ()
     no_sites: tuple[NoSiteRecord, ...] = ()
+    faults: tuple[str, ...] = ()  # mutations that made something that is no mutant: a fault of this tool
     oracles: tuple[OracleRecord, ...] = ()  # on the unmutated kernels
     audit: Audit | None = None
     saved_as: str = ""  # where this record lies as JSON, as the user knows the place

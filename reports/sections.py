@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from fastlora_verify.reports.escape import code, prose
 from fastlora_verify.reports.findings import is_unexplained, split_columns
 from fastlora_verify.reports.fit import Part
+from fastlora_verify.reports.names import short_name
 from fastlora_verify.reports.record import MutantRecord, OracleRecord, RunRecord
-from fastlora_verify.reports.tables import short_name, table
+from fastlora_verify.reports.tables import table
 
 
 def left_out(number: int, record: RunRecord) -> str:

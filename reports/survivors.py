@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from fastlora_verify.reports.escape import code, fence, prose
+from fastlora_verify.reports.escape import code, fence, gist, prose
 from fastlora_verify.reports.findings import nearest_test, sightings
 from fastlora_verify.reports.fit import Part
 from fastlora_verify.reports.record import MutantRecord, Result, RunRecord
@@ -39,7 +39,7 @@ def survivor(number: int, mutant: MutantRecord, record: RunRecord) -> str:
         f"- by hand: {code(f'fastlora-verify apply {shlex.quote(mutant.name)} --to DIR', 300)}",
     ]
     kernels = prose(", ".join(mutant.kernels), 80)
-    heading = f"#### {number}. {code(mutant.gist, 150) or code(mutant.mutation)} ({kernels})"
+    heading = f"#### {number}. {gist(mutant.gist, 150) or code(mutant.mutation)} ({kernels})"
     return "\n".join([heading, "", *facts, "", fence(_shortened(mutant.diff), "diff")])
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 from fastlora_verify.reports.cells import baseline_cell, cell, context_of
-from fastlora_verify.reports.escape import code, prose
+from fastlora_verify.reports.escape import code, gist, prose
 from fastlora_verify.reports.findings import sightings
+from fastlora_verify.reports.names import short_name
 from fastlora_verify.reports.record import MutantRecord, RunRecord
-
-_NAME = re.compile(r"([^@]+)@[^:\[]*:(.*)", re.DOTALL)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -20,19 +19,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     frame = pd.DataFrame(list(rows), columns=list(headers), dtype=str)
     # Without alignment no cell is padded: padding would double the size of a table with one long row.
     text = frame.to_markdown(index=False, tablefmt="github", stralign=None, disable_numparse=True)
-    return re.sub(r"-{4,}", "---", text, count=0) if frame.empty else _thin_rule(text)
-
-
-def _thin_rule(text: str) -> str:
-    lines = text.split("\n")
-    lines[1] = re.sub(r"-+", "---", lines[1])
-    return "\n".join(lines)
-
-
-def short_name(name: str) -> str:
-    """A mutant's name without its module: `mutation@scope[what]`. The command line takes it too."""
-    match = _NAME.fullmatch(name)
-    return f"{match[1]}@{match[2]}" if match else name
+    heading, rule, *body = text.split("\n")
+    return "\n".join([heading, re.sub(r"-+", "---", rule), *body])
 
 
 @dataclass(frozen=True)
@@ -58,9 +46,9 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
     oracles = any(mutant.oracles for mutant in record.mutants)
 
     def row(mutant: MutantRecord) -> tuple[str, ...]:
-        label = code(mutant.gist, 120) or code(short_name(mutant.name), 120)
+        label = gist(mutant.gist, 140) or code(short_name(mutant.name), 120)
         if named:
-            label = f"{code(short_name(mutant.name), 120)} {code(mutant.gist, 90)}"
+            label = f"{code(short_name(mutant.name), 120)} {gist(mutant.gist, 110)}"
         cells = [cell(mutant, column, context) for column in record.columns]
         return (
             label,

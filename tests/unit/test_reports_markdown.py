@@ -13,8 +13,8 @@ from fastlora_verify.reports.cells import arms
 from fastlora_verify.reports.findings import classify, nearest_test
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.markdown import LIMIT, render
+from fastlora_verify.reports.names import short_name
 from fastlora_verify.reports.registry import FORMATS
-from fastlora_verify.reports.tables import short_name
 from hostile_text import HOSTILE, assert_harmless, generated
 from synthetic_record import NF4, PIN, arms_of, cpu, delegation, killers, seen, synthetic_record, unseen
 

@@ -1,0 +1,168 @@
+"""What the runner hands back, as a run record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from fastlora_verify.harness import plan
+from fastlora_verify.harness.selection import allowance_of
+from fastlora_verify.harness.target import Target
+from fastlora_verify.mutations.base import Mutant
+from fastlora_verify.mutations.plan import Plan
+from fastlora_verify.reports import record
+
+
+@dataclass(frozen=True)
+class Told:
+    """What only the caller knows of a run."""
+
+    tool_version: str
+    command: tuple[str, ...]
+    started_at: str  # ISO 8601, UTC
+    seconds: float
+    cpu: str | None
+    source_rev: str
+    tests_rev: str
+    tests: tuple[str, ...]
+    saved_as: str
+
+
+def run_record(
+    target: Target,
+    told: Told,
+    outcomes: Sequence[plan.ColumnOutcome],
+    mutants: Sequence[Mutant] = (),
+    planned: Plan | None = None,
+) -> record.RunRecord:
+    """The record of a run of `mutants` in the columns of `outcomes`."""
+    results = [{outcome.mutant: outcome for outcome in column.mutants} for column in outcomes]
+    by_column = dict(zip((column.column.id for column in outcomes), results, strict=True))
+    return record.RunRecord(
+        tool_version=told.tool_version,
+        command=told.command,
+        started_at=told.started_at,
+        seconds=told.seconds,
+        target=record.TargetRecord(
+            name=target.name,
+            file=str(target.file),
+            kernels=tuple(kernel.name for kernel in target.kernels),
+            tests=told.tests,
+        ),
+        environment=_environment(outcomes, told),
+        columns=tuple(_column(outcome, told) for outcome in outcomes),
+        mutants=tuple(_mutant(mutant, by_column, target) for mutant in mutants),
+        no_sites=tuple(record.NoSiteRecord(**asdict(no)) for no in planned.no_sites) if planned else (),
+        faults=planned.faults if planned else (),
+        oracles=tuple(_oracle(a, o.column.id) for o in outcomes for a in o.oracles),
+        audit=_audit(outcomes),
+        saved_as=told.saved_as,
+    )
+
+
+def _environment(outcomes: Sequence[plan.ColumnOutcome], told: Told) -> record.Environment:
+    versions: dict[str, str] = {}
+    for outcome in outcomes:
+        versions = {**outcome.versions, **versions}
+    known = {name: versions.get(name) for name in ("python", "torch", "peft", "bitsandbytes", "transformers")}
+    names = [outcome.device_name for outcome in outcomes if outcome.device_name]
+    return record.Environment(
+        **known, pytest=versions.get("pytest"), cpu=told.cpu, device_name=names[0] if names else None
+    )
+
+
+def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
+    base = outcome.baseline
+    return record.Column(
+        id=outcome.column.id,
+        device=outcome.column.device,
+        source_rev=told.source_rev,
+        tests_rev=told.tests_rev,
+        baseline=record.Baseline(**asdict(base.counts), seconds=base.seconds) if base else None,
+        controls=tuple(
+            record.Control(name=control.name, ok=True, summary=control.detail, seconds=control.seconds)
+            for control in outcome.controls
+        ),
+        mode=cast(record.Mode, outcome.mode),
+        needs_card=base.skipped_here if base else (),
+        device_name=outcome.device_name or None,
+        not_run=outcome.reason if outcome.status == plan.NOT_RUN else None,
+        notes=outcome.notes,
+    )
+
+
+def _mutant(
+    mutant: Mutant, by_column: Mapping[str, Mapping[str, plan.MutantOutcome]], target: Target
+) -> record.MutantRecord:
+    outcomes = {column: found[mutant.name] for column, found in by_column.items() if mutant.name in found}
+    return record.MutantRecord(
+        name=mutant.name,
+        mutation=mutant.mutation,
+        family=mutant.family,
+        kernels=mutant.kernels,
+        file=mutant.path,
+        line=mutant.line,
+        scope=mutant.scope,
+        gist=mutant.gist,
+        diff=mutant.diff,
+        results={column: _result(outcome) for column, outcome in outcomes.items()},
+        oracles=tuple(_oracle(a, column) for column, outcome in outcomes.items() for a in outcome.oracles),
+        allowed=allowance_of(mutant.name, target),
+    )
+
+
+def _result(outcome: plan.MutantOutcome) -> record.Result:
+    return record.Result(
+        **asdict(outcome.counts),
+        status=cast(record.Status, outcome.status),
+        how=cast(record.How, outcome.how) if outcome.how else None,
+        reached=outcome.reached,
+        triggered=outcome.triggered,
+        reached_import=outcome.reached_import,
+        triggered_import=outcome.triggered_import,
+        killers=tuple(
+            record.Killer(**{**asdict(k), "how": cast(record.How, k.how)}) for k in outcome.killers
+        ),
+        reached_tests=tuple(
+            record.ReachedTest(test=test, triggered=triggered) for test, triggered in outcome.reached_tests
+        ),
+        seconds=outcome.seconds,
+        note=outcome.reason,
+    )
+
+
+def _oracle(answer: Mapping[str, Any], column: str) -> record.OracleRecord:
+    figures = [record.Figure(**{name: f.get(name) for name in _FIGURE}) for f in answer.get("figures", ())]
+    return record.OracleRecord(
+        oracle=answer["oracle"],
+        kernel=answer["kernel"],
+        ok=answer.get("ok"),
+        summary=answer.get("summary") or answer.get("error") or "",
+        figures=tuple(figures),
+        column=column,
+    )
+
+
+_FIGURE = ("name", "value", "limit", "unit", "ok")
+
+
+def _audit(outcomes: Sequence[plan.ColumnOutcome]) -> record.Audit | None:
+    checked = sum(len(outcome.audited) for outcome in outcomes)
+    differences = tuple(
+        record.AuditDifference(
+            mutant=other.mutant, column=other.column, recorded=other.recorded, plain=other.audited
+        )
+        for outcome in outcomes
+        for other in outcome.audit_differences
+    )
+    return record.Audit(checked=checked, differences=differences) if checked else None
+
+
+def save(text: str, path: Path) -> None:
+    """Writes a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,119 @@
+"""Which mutations and mutants a command line means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fastlora_verify.harness.errors import NothingToRun, TargetError, UnknownName
+from fastlora_verify.harness.target import Allowance, Target
+from fastlora_verify.mutations.base import Mutant, Mutation
+from fastlora_verify.mutations.plan import Plan
+from fastlora_verify.mutations.registry import MUTATIONS
+from fastlora_verify.reports.names import short_name
+
+SEE_LIST = "`fastlora-verify list` gives all of them"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the command line asks for. Empty tuples ask for everything of their kind."""
+
+    names: tuple[str, ...] = ()  # mutation ids and mutants' names, long or short; `*` stands for any text
+    kernels: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+
+
+def matches(pattern: str, name: str) -> bool:
+    """True if `name` is `pattern`, in which `*` stands for any text and every other sign for itself."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+
+
+def wanted_mutations(selection: Selection, target: Target) -> tuple[Mutation, ...]:
+    """The mutations to plan. Raises UnknownName for a name, a kernel or a family that doesn't exist."""
+    check_names("kernel", selection.kernels, [kernel.name for kernel in target.kernels])
+    check_names("family", selection.families, families())
+    for name in selection.names:
+        find_mutations(name)
+    return tuple(
+        mutation
+        for mutation in MUTATIONS
+        if (not selection.names or any(mutation in find_mutations(name) for name in selection.names))
+        and (not selection.families or mutation.family in selection.families)
+    )
+
+
+def find_mutations(name: str) -> list[Mutation]:
+    """The mutations that a name means: by id, by a pattern of ids, or by a mutant's name."""
+    ids = name.partition("@")[0]
+    found = [mutation for mutation in MUTATIONS if matches(ids, mutation.id)]
+    if not found:
+        raise UnknownName("mutation", ids, [mutation.id for mutation in MUTATIONS], see=SEE_LIST)
+    return found
+
+
+def families() -> list[str]:
+    """The catalogue's families, in its order."""
+    return list(dict.fromkeys(mutation.family for mutation in MUTATIONS))
+
+
+def check_names(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UnknownName for the first name that isn't known."""
+    for name in names:
+        if name not in known:
+            raise UnknownName(kind, name, known)
+
+
+def select(plan: Plan, selection: Selection) -> tuple[Mutant, ...]:
+    """The plan's mutants that are meant. Raises UnknownName for a mutant's name that no mutant has."""
+    chosen = [mutant for mutant in plan.mutants if _is_meant(mutant, selection)]
+    for name in selection.names:
+        if "@" in name and not any(_is_named(mutant, name) for mutant in plan.mutants):
+            raise UnknownName("mutant", name, [mutant.name for mutant in plan.mutants], see=SEE_LIST)
+    if not chosen:
+        raise NothingToRun(_why_empty(plan, selection))
+    return tuple(chosen)
+
+
+def allowance_of(mutant: str, target: Target) -> str | None:
+    """The written reason of the first allowance that matches the mutant."""
+    return next((a.reason for a in target.allowances if _allows(a, mutant)), None)
+
+
+def check_allowances(plan: Plan, target: Target) -> None:
+    """Raises TargetError for an allowance that matches no mutant of a whole plan."""
+    for index, allowance in enumerate(target.allowances):
+        if not any(_allows(allowance, mutant.name) for mutant in plan.mutants):
+            problem = f"{allowance.mutant!r} matches no mutant; remove the allowance or correct its name"
+            raise TargetError(target.file, problem, key=f"allow[{index}].mutant")
+
+
+def _allows(allowance: Allowance, name: str) -> bool:
+    return matches(allowance.mutant, name) or matches(allowance.mutant, short_name(name))
+
+
+def _is_meant(mutant: Mutant, selection: Selection) -> bool:
+    return (
+        (not selection.names or any(_is_named(mutant, name) for name in selection.names))
+        and (not selection.kernels or bool(set(selection.kernels) & set(mutant.kernels)))
+        and (not selection.families or mutant.family in selection.families)
+    )
+
+
+def _is_named(mutant: Mutant, name: str) -> bool:
+    if "@" not in name:
+        return matches(name, mutant.mutation)
+    return matches(name, mutant.name) or matches(name, short_name(mutant.name))
+
+
+def _why_empty(plan: Plan, selection: Selection) -> str:
+    text = "nothing to run: no mutant is selected"
+    kernels = selection.kernels
+    reasons = [no for no in plan.no_sites if not kernels or no.kernel in kernels]
+    if reasons and not plan.mutants:
+        told = [f"{no.mutation} has no site in {no.kernel} ({no.reason})" for no in reasons[:3]]
+        return f"{text}; {'; '.join(told)}"
+    if plan.mutants:
+        text += f"; the {len(plan.mutants)} mutants of the names given are of other kernels or families"
+    return text

@@ -1,0 +1,13 @@
+"""Mutants' names, as people read and type them."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = re.compile(r"([^@]+)@[^:\[]*:(.*)", re.DOTALL)
+
+
+def short_name(name: str) -> str:
+    """A mutant's name without its module: `mutation@scope[what]`. The command line takes it too."""
+    match = _NAME.fullmatch(name)
+    return f"{match[1]}@{match[2]}" if match else name
