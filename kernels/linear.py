@@ -8,7 +8,7 @@
     dX = dY W + dH A ⊙ keep / (1 - p)
 
 X [..., i], Y [..., o], W [o, i] dense or packed 4-bit, b [o], A [r, i], B [o, r], H [N, r] with N the product
-of X's leading dimensions. W and b are frozen. The factors s multiply the rank-sized operand (H, B), not dY.
+of X's leading dimensions. W and b are frozen.
 
 Saved for the backward: X, W as it is stored, its quant state's tensors, A, B, H and, with dropout, the
 keep-mask (one byte an element); nothing of size [N, o], no dense copy of a packed weight.
@@ -83,9 +83,9 @@ class FusedLoraLinear(torch.autograd.Function):
             dY_l = dY_flat.to(dtypes.lora)
             if needs_B:
                 H_flat = H.reshape(-1, H.shape[-1])
-                dB = (dY_l.t() @ (H_flat * s)).to(B.dtype)
+                dB = ((dY_l * s).t() @ H_flat).to(B.dtype)
             if needs_A or needs_x:
-                dH = dY_l @ (B.to(dtypes.lora) * s)
+                dH = (dY_l * s) @ B.to(dtypes.lora)
             if needs_A:
                 X_d = drop(x.to(dtypes.lora), keep, p).reshape(-1, x.shape[-1])
                 dA = (dH.t() @ X_d).to(A.dtype)
@@ -93,7 +93,7 @@ class FusedLoraLinear(torch.autograd.Function):
                 W = dense_weight(weight, QuantTensors(*quant), ctx.meta, dtypes.base)
                 dX_base = (dY_flat.to(dtypes.base) @ W).to(x.dtype).reshape(x.shape)
                 dX_lora = (dH @ A.to(dtypes.lora)).reshape(x.shape)
-                dX = promoted_sum(dX_base, drop(dX_lora, keep, p))
+                dX = promoted_sum(x.dtype, dX_base, drop(dX_lora, keep, p))
         return dX, None, None, dA, dB, None, None, None, None, None
 
 

@@ -152,8 +152,8 @@ class FusedLoraQKV(torch.autograd.Function):
         needs_v_A, needs_v_B = needs[17], needs[18]
         needs_H = needs_x or needs_q_A or needs_k_A or needs_v_A
 
-        dX: Any = None
-        dA_q = dB_q = dA_k = dB_k = dA_v = dB_v = dH_q = dH_k = dH_v = None
+        dX = dA_q = dB_q = dA_k = dB_k = dA_v = dB_v = None
+        dX_q = dX_k = dX_v = dX_lora = dH_q = dH_k = dH_v = None
         with explicit_dtypes(x.device.type):
             X, dQ, dK, dV = rows(x), rows(dQ), rows(dK), rows(dV)
             H_q, H_k, H_v = apart(rows(H_qkv), (q_A, k_A, v_A), dim=1)
@@ -161,32 +161,32 @@ class FusedLoraQKV(torch.autograd.Function):
             if dQ is not None:
                 dQ_l = dQ.to(lora)
                 if needs_q_B:
-                    dB_q = (dQ_l.t() @ (H_q * q_scaling)).to(q_B.dtype)
+                    dB_q = ((dQ_l * q_scaling).t() @ H_q).to(q_B.dtype)
                 if q_B is not None and needs_H:
-                    dH_q = dQ_l @ (q_B.to(lora) * q_scaling)
+                    dH_q = (dQ_l * q_scaling) @ q_B.to(lora)
                 if needs_x:
                     W_q = dense_weight(q_weight, q_quant, q_meta, base)
-                    dX = (dQ.to(base) @ W_q).to(x.dtype)
+                    dX_q = (dQ.to(base) @ W_q).to(x.dtype)
 
             if dK is not None:
                 dK_l = dK.to(lora)
                 if needs_k_B:
-                    dB_k = (dK_l.t() @ (H_k * k_scaling)).to(k_B.dtype)
+                    dB_k = ((dK_l * k_scaling).t() @ H_k).to(k_B.dtype)
                 if k_B is not None and needs_H:
-                    dH_k = dK_l @ (k_B.to(lora) * k_scaling)
+                    dH_k = (dK_l * k_scaling) @ k_B.to(lora)
                 if needs_x:
                     W_k = dense_weight(k_weight, k_quant, k_meta, base)
-                    dX = plus(dX, (dK.to(base) @ W_k).to(x.dtype))
+                    dX_k = (dK.to(base) @ W_k).to(x.dtype)
 
             if dV is not None:
                 dV_l = dV.to(lora)
                 if needs_v_B:
-                    dB_v = (dV_l.t() @ (H_v * v_scaling)).to(v_B.dtype)
+                    dB_v = ((dV_l * v_scaling).t() @ H_v).to(v_B.dtype)
                 if v_B is not None and needs_H:
-                    dH_v = dV_l @ (v_B.to(lora) * v_scaling)
+                    dH_v = (dV_l * v_scaling) @ v_B.to(lora)
                 if needs_x:
                     W_v = dense_weight(v_weight, v_quant, v_meta, base)
-                    dX = plus(dX, (dV.to(base) @ W_v).to(x.dtype))
+                    dX_v = (dV.to(base) @ W_v).to(x.dtype)
 
             A_q, A_k, A_v = due(q_A, dH_q), due(k_A, dH_k), due(v_A, dH_v)
             dH_qkv = together((dH_q, dH_k, dH_v), dim=1)
@@ -199,20 +199,17 @@ class FusedLoraQKV(torch.autograd.Function):
 
             if dH_qkv is not None and needs_x:
                 A_qkv = together((A_q, A_k, A_v), dim=0)
-                dX = promoted_sum(dX, dH_qkv @ A_qkv.to(lora))
+                dX_lora = dH_qkv @ A_qkv.to(lora)
+            if needs_x:
+                dX = promoted_sum(x.dtype, dX_lora, dX_v, dX_k, dX_q).reshape(x.shape)
 
         return (
-            None if dX is None else dX.reshape(x.shape),
+            dX,
             None, None, dA_q, dB_q, None, None, None,
             None, None, dA_k, dB_k, None, None, None,
             None, None, dA_v, dB_v, None, None, None,
             None,
         )  # fmt: skip
-
-
-def plus(total: Tensor | None, term: Tensor) -> Tensor:
-    """`total + term`, where a total that hasn't begun is zero."""
-    return term if total is None else total + term
 
 
 def due(A: Tensor | None, dH: Tensor | None) -> Tensor | None:

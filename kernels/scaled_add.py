@@ -6,16 +6,23 @@ the sum is made in fp32 and rounded once. A term rounded to bf16 before the sum 
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 
-def promoted_sum(out: Tensor, term: Tensor) -> Tensor:
-    """`out + term` in the promoted dtype of both, rounded once to `out.dtype`. Shapes equal."""
-    promoted = torch.promote_types(out.dtype, term.dtype)
-    total = out.to(promoted) + term.to(promoted)
-    return total.to(out.dtype)
+def promoted_sum(dtype: torch.dtype, *terms: Tensor | None) -> Tensor:
+    """Sum of the terms that are there, in the promoted dtype of all, rounded once to `dtype`.
+
+    At least one term, shapes equal, added in the order given: callers name the last consumer first, which is the
+    order of autograd's engine.
+    """
+    present = [term for term in terms if term is not None]
+    promoted = reduce(torch.promote_types, (term.dtype for term in present), dtype)
+    total = reduce(torch.add, (term.to(promoted) for term in present))
+    return total.to(dtype)
 
 
 def scaled_lora_add(out: Tensor, hidden: Tensor, B: Tensor, scaling: float) -> Tensor:
@@ -24,4 +31,4 @@ def scaled_lora_add(out: Tensor, hidden: Tensor, B: Tensor, scaling: float) -> T
     out [..., o] of the base's dtype; hidden [..., r] and B [o, r] of the adapter's dtype.
     """
     term = F.linear(hidden, B) * scaling
-    return promoted_sum(out, term)
+    return promoted_sum(out.dtype, out, term)

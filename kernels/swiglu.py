@@ -164,35 +164,35 @@ class FusedLoraSwiGLU(torch.autograd.Function):
 
             if needs_down_B:
                 H_d = F.linear(M_l, down_A.to(lora))
-                dB_d = (dY_l.t() @ (H_d * down_scaling)).to(down_B.dtype)
+                dB_d = ((dY_l * down_scaling).t() @ H_d).to(down_B.dtype)
             if down_A is not None and (needs_down_A or needs_M):
-                dH_d = dY_l @ (down_B.to(lora) * down_scaling)
+                dH_d = (dY_l * down_scaling) @ down_B.to(lora)
             if needs_down_A:
                 dA_d = (dH_d.t() @ M_l).to(down_A.dtype)
 
             if needs_M:
                 W_d = dense_weight(down_weight, down_quant, down_meta, base)
                 dM = (dY.to(base) @ W_d).to(M.dtype)
-                if dH_d is not None:
-                    dM = promoted_sum(dM, dH_d @ down_A.to(lora))
+                if dH_d is not None:  # rounded where autograd rounds: dU, dG and what follows equal PEFT's
+                    dM = dM + (dH_d @ down_A.to(lora)).to(M.dtype)
 
                 dU = (dM * silu_G).to(U.dtype)
                 opmath = torch.promote_types(G.dtype, torch.float32)
                 G_hi = G.to(opmath)
                 sigma = torch.sigmoid(G_hi)
                 slope = sigma * (1 + G_hi * (1 - sigma))
-                dG = (dM.to(opmath) * U.to(opmath) * slope).to(G.dtype)
+                dG = ((dM * U).to(opmath) * slope).to(G.dtype)
                 dG_l = dG.to(lora)
                 dU_l = dU.to(lora)
 
             if needs_gate_B:
-                dB_g = (dG_l.t() @ (H_g * gate_scaling)).to(gate_B.dtype)
+                dB_g = ((dG_l * gate_scaling).t() @ H_g).to(gate_B.dtype)
             if needs_up_B:
-                dB_u = (dU_l.t() @ (H_u * up_scaling)).to(up_B.dtype)
+                dB_u = ((dU_l * up_scaling).t() @ H_u).to(up_B.dtype)
 
             if needs_H:
-                dH_g = None if gate_B is None else dG_l @ (gate_B.to(lora) * gate_scaling)
-                dH_u = None if up_B is None else dU_l @ (up_B.to(lora) * up_scaling)
+                dH_g = None if gate_B is None else (dG_l * gate_scaling) @ gate_B.to(lora)
+                dH_u = None if up_B is None else (dU_l * up_scaling) @ up_B.to(lora)
                 dH_gu = together((dH_g, dH_u), dim=1)
             if needs_gate_A or needs_up_A:
                 dA_gu = dH_gu.t() @ X.to(lora)
@@ -205,11 +205,9 @@ class FusedLoraSwiGLU(torch.autograd.Function):
                 dX_g = (dG.to(base) @ W_g).to(x.dtype)
                 W_u = dense_weight(up_weight, up_quant, up_meta, base)
                 dX_u = (dU.to(base) @ W_u).to(x.dtype)
-                dX = dX_g + dX_u
-                if dH_gu is not None:
-                    A_gu = together((gate_A, up_A), dim=0)
-                    dX = promoted_sum(dX, dH_gu @ A_gu.to(lora))
-                dX = dX.reshape(x.shape)
+                A_gu = together((gate_A, up_A), dim=0)
+                dX_lora = None if A_gu is None else dH_gu @ A_gu.to(lora)
+                dX = promoted_sum(x.dtype, dX_lora, dX_u, dX_g).reshape(x.shape)
 
         return (
             dX,
