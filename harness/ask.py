@@ -46,7 +46,7 @@ def has_kernel_entries(target: Target) -> bool:
 def ask_columns(
     target: Target, columns: Sequence[Column], question: Question, options: RunOptions
 ) -> list[ColumnOutcome]:
-    """The answers, a column a device. Raises NoDevice if the only device is missing, UnknownName for a name."""
+    """The answers, by column. Raises NoDevice if the only device is missing, UnknownName for a name."""
     if not has_kernel_entries(target):
         problem = "its tree has no fastlora_verify.kernels.database, so the oracles know none of its kernels"
         raise TargetError(target.file, problem)
@@ -83,9 +83,7 @@ def _column(
     )
 
 
-def _answers(
-    setting: Setting, master: Master, folder: Path, question: Question
-) -> tuple[Mapping[str, Any], ...]:
+def _answers(setting: Setting, master: Master, folder: Path, question: Question) -> tuple[Mapping[str, Any], ...]:
     folder.mkdir()
     job = write_job(setting, jobs.ORACLE, master.path, folder)
     data = json.loads(job.read_text(encoding="utf-8"))
@@ -108,9 +106,7 @@ def _answers(
             raise UnknownName(line["kind"], line["name"], line["known"])
     ended = bool(lines) and lines[-1]["event"] == "end"
     if not ended:
-        raise PythonError(
-            setting.python, f"the oracles did not come to their end: {_why(lines, done.stdout)}"
-        )
+        raise PythonError(setting.python, f"the oracles did not come to their end: {_why(lines, done.stdout)}")
     return tuple(line for line in lines if line["event"] == "oracle")
 
 

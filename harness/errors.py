@@ -18,9 +18,7 @@ class Failure(Exception):  # noqa: N818 - its subclasses name what failed
 class TargetError(Failure):
     """A target can't be read or asks for what isn't there."""
 
-    def __init__(
-        self, file: Path | str, problem: str, *, key: str | None = None, allowed: str | None = None
-    ) -> None:
+    def __init__(self, file: Path | str, problem: str, *, key: str | None = None, allowed: str | None = None) -> None:
         where = f"target {file}" + (f", key {key}" if key else "")
         super().__init__(f"{where}: {problem}" + (f"; allowed: {allowed}" if allowed else ""))
 

@@ -39,9 +39,7 @@ class Tally:
     def told(self) -> str:
         """`38 killed, 2 survived, 1 timeout; about 3 min left`."""
         parts = [f"{self.counts[status]} {status}" for status in ("killed", "survived")]
-        parts += [
-            f"{n} {status}" for status, n in self.counts.items() if status not in ("killed", "survived")
-        ]
+        parts += [f"{n} {status}" for status, n in self.counts.items() if status not in ("killed", "survived")]
         if self._known:
             parts.append(f"{self._known} known from before")
         return ", ".join(parts) + self._left()

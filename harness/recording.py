@@ -122,9 +122,7 @@ def _result(outcome: plan.MutantOutcome) -> record.Result:
         triggered=outcome.triggered,
         reached_import=outcome.reached_import,
         triggered_import=outcome.triggered_import,
-        killers=tuple(
-            record.Killer(**{**asdict(k), "how": cast(record.How, k.how)}) for k in outcome.killers
-        ),
+        killers=tuple(record.Killer(**{**asdict(k), "how": cast(record.How, k.how)}) for k in outcome.killers),
         reached_tests=tuple(
             record.ReachedTest(test=test, triggered=triggered) for test, triggered in outcome.reached_tests
         ),
@@ -151,9 +149,7 @@ _FIGURE = ("name", "value", "limit", "unit", "ok")
 def _audit(outcomes: Sequence[plan.ColumnOutcome]) -> record.Audit | None:
     checked = sum(len(outcome.audited) for outcome in outcomes)
     differences = tuple(
-        record.AuditDifference(
-            mutant=other.mutant, column=other.column, recorded=other.recorded, plain=other.audited
-        )
+        record.AuditDifference(mutant=other.mutant, column=other.column, recorded=other.recorded, plain=other.audited)
         for outcome in outcomes
         for other in outcome.audit_differences
     )

@@ -56,9 +56,7 @@ def _read(target: Target, key: str, name: str) -> SourceFile:
         file = on_disk(target, inner)
         if file is not None and file.is_file():
             return SourceFile(name, inner, _text(target, key, name, file))
-    raise TargetError(
-        target.file, f"module {name} is not in the tree; looked for {', '.join(candidates)}", key=key
-    )
+    raise TargetError(target.file, f"module {name} is not in the tree; looked for {', '.join(candidates)}", key=key)
 
 
 def _text(target: Target, key: str, name: str, file: Path) -> str:

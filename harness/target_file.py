@@ -59,8 +59,7 @@ def load_target(path: Path | None) -> Target:
     modules = _dotted(table, "modules", some=True)
     instruments = _dotted(table, "instruments")
     place = tuple(
-        (_inside(table, "place", to), _placed(table, file, to, source))
-        for to, source in table.strings("place").items()
+        (_inside(table, "place", to), _placed(table, file, to, source)) for to, source in table.strings("place").items()
     )
     root = table.optional_text("root")
     if root is None and not place:

@@ -15,9 +15,7 @@ MANY_ARMS = 3  # parameter values that a cell lists before it says nothing
 
 def counted(counts: Counts, *, only_bad: bool = False) -> str:
     """`37 passed, 2 skipped`; with `only_bad`, failures and errors alone."""
-    names = (
-        ("failed", "errors") if only_bad else ("failed", "passed", "errors", "skipped", "xfailed", "xpassed")
-    )
+    names = ("failed", "errors") if only_bad else ("failed", "passed", "errors", "skipped", "xfailed", "xpassed")
     parts = [(getattr(counts, name), name) for name in names]
     told = [f"{number} {_noun(name, number)}" for number, name in parts if number]
     return ", ".join(told) or ("" if only_bad else "no test ran")
@@ -42,9 +40,7 @@ def context_of(record: RunRecord) -> Context:
     """The context of the record's cells."""
     columns = {column.id: column for column in record.columns}
     results = (result for mutant in record.mutants for result in mutant.results.values())
-    return Context(
-        columns, list(dict.fromkeys(killer.test for result in results for killer in result.killers))
-    )
+    return Context(columns, list(dict.fromkeys(killer.test for result in results for killer in result.killers)))
 
 
 def cell(mutant: MutantRecord, column: Column, context: Context) -> str:
@@ -121,9 +117,7 @@ def _everywhere(tests: Sequence[str], known: Sequence[str]) -> set[str]:
     return set.intersection(*parts) if parts and not set(known) <= set(tests) else set()
 
 
-def _values_at_one_place(
-    tests: Sequence[str], split: list[tuple[str, ...]], known: Sequence[str]
-) -> list[str]:
+def _values_at_one_place(tests: Sequence[str], split: list[tuple[str, ...]], known: Sequence[str]) -> list[str]:
     """A few values of one parameter of one test function, where the function has other values too."""
     functions = {_function(test) for test in tests}
     if len(functions) != 1 or len({len(parts) for parts in split}) != 1:

@@ -31,9 +31,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         items = enumerate(_list(value, where))
         return tuple(decode(arguments[0], item, f"{where}[{i}]") for i, item in items)
     if origin is Mapping:
-        return {
-            key: decode(arguments[1], item, f"{where}.{key}") for key, item in _dict(value, where).items()
-        }
+        return {key: decode(arguments[1], item, f"{where}.{key}") for key, item in _dict(value, where).items()}
     return _decode_scalar(kind, value, where)
 
 

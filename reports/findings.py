@@ -92,9 +92,7 @@ def nearest_test(mutant: MutantRecord, record: RunRecord) -> ReachedTest | None:
     """
     reached = {test.test: test for result in mutant.results.values() for test in result.reached_tests}
     if not reached:
-        siblings = (
-            other for other in record.mutants if (other.file, other.scope) == (mutant.file, mutant.scope)
-        )
+        siblings = (other for other in record.mutants if (other.file, other.scope) == (mutant.file, mutant.scope))
         reached = {test: ReachedTest(test=test, triggered=False) for test in _killers(siblings)}
     if not reached:
         return None

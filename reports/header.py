@@ -38,9 +38,7 @@ def _verdict(record: RunRecord, found: Classified) -> str:
         f"{len(found.by_exception)} by an exception only."
     ]
     if found.allowed:
-        more.append(
-            f"{_are(len(found.allowed), 'survives and is', 'survive and are')} allowed, with a reason."
-        )
+        more.append(f"{_are(len(found.allowed), 'survives and is', 'survive and are')} allowed, with a reason.")
     if found.no_verdict:
         more.append(f"**{_are(len(found.no_verdict), 'has', 'have')} no verdict.**")
     if alive:
@@ -60,15 +58,12 @@ def what_ran(record: RunRecord) -> str:
             code(column.tests_rev[:19], 40) or "not recorded",
             prose(f"{column.device} {column.device_name or ''}".strip(), 60),
             baseline_cell(column) + (f" in {column.baseline.seconds:.1f} s" if column.baseline else ""),
-            ", ".join(f"{prose(c.name, 40)} {'ok' if c.ok else '**red**'}" for c in column.controls)
-            or "none",
+            ", ".join(f"{prose(c.name, 40)} {'ok' if c.ok else '**red**'}" for c in column.controls) or "none",
         )
         for column in record.columns
     ]
     notes = [f"{prose(column.id, 40)}: {prose(note)}" for column in record.columns for note in column.notes]
-    notes += [
-        f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults
-    ]
+    notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
     lines = [table(headers, rows), "", _environment(record), *(f"\n- {note}" for note in notes)]

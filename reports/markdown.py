@@ -65,9 +65,7 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
         _open_table(record, found, split),
         survivors(found.survivors, record, 3),
         sections.rows(verdictless, ("mutant", "why"), found.no_verdict, sections.no_verdict_row, record, 2),
-        sections.rows(
-            "### Allowed survivors", ("mutant", "reason"), found.allowed, sections.allowed_row, record, 2
-        ),
+        sections.rows("### Allowed survivors", ("mutant", "reason"), found.allowed, sections.allowed_row, record, 2),
         sections.rows(columns, ("mutant", "killed in", "survives in"), split, sections.split_row, record, 4),
         sections.rows(exceptions, ("mutant", "first"), found.by_exception, sections.exception_row, record, 4),
         *_oracles(record),

@@ -97,17 +97,13 @@ class Result(Counts):
     """One mutant in one column."""
 
     status: Status
-    how: How | None = (
-        None  # of a kill: by an assertion of the tests, or only by an exception in the mutated scope
-    )
+    how: How | None = None  # of a kill: by an assertion of the tests, or only by an exception in the mutated scope
     reached: int = 0  # tests that ran the mutated scope
     triggered: int = 0  # tests in which the mutant's condition was true or its changed line ran
     reached_import: bool = False  # ran outside of any test: import, collection, session fixtures
     triggered_import: bool = False
     killers: tuple[Killer, ...] = ()
-    reached_tests: tuple[
-        ReachedTest, ...
-    ] = ()  # of survivors; bounded by the writer, so may be shorter than `reached`
+    reached_tests: tuple[ReachedTest, ...] = ()  # of survivors; bounded by the writer, so may be shorter than `reached`
     seconds: float = 0.0
     note: str = ""  # why it was neither killed nor survived, or what else a reader must know
 
@@ -250,8 +246,8 @@ def from_json(data: object) -> RunRecord:
 
 
 def dumps(record: RunRecord) -> str:
-    """The record as JSON text, ending in a newline."""
-    return json.dumps(to_json(record), indent=1, ensure_ascii=False) + "\n"
+    """The record as JSON text in ASCII, ending in a newline."""
+    return json.dumps(to_json(record), indent=1) + "\n"
 
 
 def loads(text: str) -> RunRecord:

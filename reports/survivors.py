@@ -86,6 +86,4 @@ def _oracles(mutant: MutantRecord) -> str:
 def _shortened(diff: str) -> str:
     lines = diff[:DIFF_CHARACTERS].splitlines()
     cut = len(lines) > DIFF_LINES or len(diff) > DIFF_CHARACTERS
-    return "\n".join(
-        [*lines[:DIFF_LINES], *(["… shortened; `fastlora-verify diff` gives all of it"] if cut else [])]
-    )
+    return "\n".join([*lines[:DIFF_LINES], *(["… shortened; `fastlora-verify diff` gives all of it"] if cut else [])])

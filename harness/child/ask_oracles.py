@@ -1,8 +1,8 @@
 """Runs chosen oracles on the unmutated kernels of a copy: `python -m … JOB QUESTION`, both files of JSON.
 
-The question has `oracles` and `kernels` (names, none for all), `seeds` (numbers, none for the oracle's own) and
-`fixture` (fields of `Fixture`, none for the oracle's own). One line an answer goes to the job's facts, then the
-end line; a name that doesn't exist gives the line `unknown` with those that do.
+The question has `oracles` and `kernels` (names, none for all), `seeds` (numbers, none for the oracle's own)
+and `fixture` (fields of `Fixture`, none for the oracle's own). One line an answer goes to the job's facts,
+then the end line; a name that doesn't exist gives the line `unknown` with those that do.
 """
 
 from __future__ import annotations

@@ -64,9 +64,7 @@ def target_of(root: Path, *modules: str, env: dict[str, str] | None = None) -> T
     )
 
 
-def mutant_of(
-    root: Path, path: str, old: str, new: str, *, name: str = "", new_names: Iterable[str] = ()
-) -> Mutant:
+def mutant_of(root: Path, path: str, old: str, new: str, *, name: str = "", new_names: Iterable[str] = ()) -> Mutant:
     """The file at `path` with the one place `old` made `new`; probes on the first changed line."""
     text = (root / path).read_text(encoding="utf-8")
     assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {path}"

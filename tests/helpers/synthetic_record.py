@@ -19,9 +19,7 @@ EDIT = """\
 
 def killers(*arms: str, how: rec.How = "assertion") -> tuple[rec.Killer, ...]:
     message = "the kernel did not run: grad_fn is AddBackward0"
-    return tuple(
-        rec.Killer(test=f"{PIN}[{arm}]", exception="AssertionError", message=message, how=how) for arm in arms
-    )
+    return tuple(rec.Killer(test=f"{PIN}[{arm}]", exception="AssertionError", message=message, how=how) for arm in arms)
 
 
 def arms_of(*dtypes: str) -> tuple[str, ...]:
@@ -32,9 +30,7 @@ def cpu(**fields: object) -> rec.Result:
     return rec.Result(**({"skipped": 2, "reached": 25, "triggered": 25, "seconds": 0.4} | fields))  # type: ignore[arg-type]
 
 
-def delegation(
-    what: str, condition: str, results: dict[str, rec.Result], **fields: object
-) -> rec.MutantRecord:
+def delegation(what: str, condition: str, results: dict[str, rec.Result], **fields: object) -> rec.MutantRecord:
     values: dict[str, object] = {
         "name": f"delegates-{what}@pkg.kernels.linear:patch.forward[{what}]",
         "mutation": f"delegates-{what}",
@@ -58,9 +54,7 @@ def seen(summary: str = "dX, seed 11: 4.93 x (limit 2 x)") -> rec.OracleRecord:
 
 
 def unseen() -> rec.OracleRecord:
-    return rec.OracleRecord(
-        oracle="float64", kernel="linear", ok=True, summary="worst 1.70 x", column="head:cpu"
-    )
+    return rec.OracleRecord(oracle="float64", kernel="linear", ok=True, summary="worst 1.70 x", column="head:cpu")
 
 
 def the_reviews_round() -> tuple[rec.MutantRecord, ...]:
@@ -83,9 +77,7 @@ def the_reviews_round() -> tuple[rec.MutantRecord, ...]:
             'getattr(base.weight, "quant_state", None) is not None',
             {
                 "head:cpu": cpu(status="survived", passed=37, triggered=0),
-                "head:cuda": cpu(
-                    status="killed", how="assertion", passed=38, failed=1, skipped=0, killers=(nf4,)
-                ),
+                "head:cuda": cpu(status="killed", how="assertion", passed=38, failed=1, skipped=0, killers=(nf4,)),
             },
         ),
         delegation(
@@ -197,9 +189,7 @@ def synthetic_record() -> rec.RunRecord:
             ),
         ),
         mutants=(*the_reviews_round(), *the_other_outcomes()),
-        no_sites=(
-            rec.NoSiteRecord(mutation="siblings-swapped", kernel="linear", reason="one projection only"),
-        ),
+        no_sites=(rec.NoSiteRecord(mutation="siblings-swapped", kernel="linear", reason="one projection only"),),
         oracles=(
             rec.OracleRecord(
                 oracle="float64",

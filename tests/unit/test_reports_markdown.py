@@ -211,9 +211,7 @@ def many(count: int, survivors: int = 0) -> rec.RunRecord:
     killed = {"head:cpu": cpu(status="killed", how="assertion", failed=12, killers=killers(*arms_of("bf16")))}
     alive = {"head:cpu": cpu(status="survived", passed=37, triggered=3)}
     mutants = tuple(
-        delegation(
-            f"number-{i}", f"x.dim() == {i}", alive if i < survivors else killed, family=f"family {i % 7}"
-        )
+        delegation(f"number-{i}", f"x.dim() == {i}", alive if i < survivors else killed, family=f"family {i % 7}")
         for i in range(count)
     )
     return dataclasses.replace(synthetic_record(), mutants=mutants)

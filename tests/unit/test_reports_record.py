@@ -9,9 +9,7 @@ from fastlora_verify.reports import record as rec
 
 
 def small_record() -> rec.RunRecord:
-    killer = rec.Killer(
-        test="tests/test_a.py::test_b[bf16]", exception="AssertionError", message="no", how="assertion"
-    )
+    killer = rec.Killer(test="tests/test_a.py::test_b[bf16]", exception="AssertionError", message="no", how="assertion")
     survivor = rec.Result(
         status="survived",
         passed=3,
@@ -45,9 +43,7 @@ def small_record() -> rec.RunRecord:
                 scope="f",
                 gist="return",
                 diff="-a\n+b\n",
-                results={
-                    "head:cpu": rec.Result(status="killed", how="assertion", failed=1, killers=(killer,))
-                },
+                results={"head:cpu": rec.Result(status="killed", how="assertion", failed=1, killers=(killer,))},
                 oracles=(
                     rec.OracleRecord(
                         oracle="float64",

@@ -254,9 +254,7 @@ def test_a_test_path_that_is_not_in_the_tree_is_refused(tree: Path) -> None:
         check_tests(target, ("tests/test_z.py::test_a",), "target.tests")
 
 
-def test_a_package_is_found_without_importing_its_parents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_is_found_without_importing_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = tmp_path / "noisy_parent/inner"
     inner.mkdir(parents=True)
     (inner.parent / "__init__.py").write_text("raise AssertionError('imported')\n")

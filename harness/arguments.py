@@ -1,0 +1,156 @@
+"""What the command line's words mean, and the odds and ends of being a command."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastlora_verify.harness.errors import FileError, NothingToRun, UsageError
+
+if TYPE_CHECKING:
+    from fastlora_verify.harness.selection import Selection
+    from fastlora_verify.reports.record import RunRecord
+
+_SPREAD = {
+    "--tests": re.compile(r"[^-@][^@]*(/|\.py(::.*)?$)[^@]*|[^-@][^@]*::[^@]*"),  # what looks like a path
+    "--device": re.compile(r"cpu|cuda"),
+}
+
+
+def spread(argv: Sequence[str]) -> list[str]:
+    """`--tests a.py b.py` as `--tests a.py --tests b.py`, the same for --device: each takes several words."""
+    words: list[str] = []
+    option: str | None = None
+    for position, word in enumerate(argv):
+        if option is not None and argv[position - 1] != option and _SPREAD[option].fullmatch(word):
+            words.append(option)
+        elif word.startswith("-"):
+            option = word if word in _SPREAD else None
+        elif option is not None and argv[position - 1] != option:
+            option = None
+        words.append(word)
+    return words
+
+
+def selection(
+    names: list[str] | None, kernels: list[str] | None, families: list[str] | None, *, everything: bool
+) -> Selection:
+    """What to run. Raises NothingToRun if nothing was named, UsageError if names stand beside --all."""
+    from fastlora_verify.harness.selection import Selection
+
+    if everything and names:
+        raise UsageError(f"--all and the name {names[0]!r} contradict each other; give one of them")
+    if not (everything or names or kernels or families):
+        raise NothingToRun("nothing to run: name mutations, or give --all, --kernel or --family")
+    return Selection(tuple(names or ()), tuple(kernels or ()), tuple(families or ()))
+
+
+def seeds(text: str | None) -> tuple[int, ...]:
+    """`20` is 20 seeds from 0; `5,13` and `3-11` are those. Raises UsageError."""
+    if text is None:
+        return ()
+    if text.isdecimal() and int(text):
+        return tuple(range(int(text)))
+    found: list[int] = []
+    for part in text.strip(",").split(","):
+        first, _, last = part.partition("-")
+        if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
+            raise UsageError(f"--seeds {text}: not a number of seeds (20), a list (5,13) or a range (3-11)")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(dict.fromkeys(found))
+
+
+def fixture(pairs: Sequence[str]) -> dict[str, Any]:
+    """`FIELD=VALUE` words as fields of the oracles' fixture. Raises UsageError."""
+    from fastlora_verify.oracles.base import Fixture
+
+    known = {field.name: getattr(Fixture(), field.name) for field in fields(Fixture)}
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if name not in known:
+            raise UsageError(f"--fixture {pair}: no field {name!r}; fields: {', '.join(known)}")
+        kind = type(known[name])
+        try:
+            values[name] = [int(part) for part in text.split(",")] if kind is tuple else kind(text)
+        except ValueError:
+            example = ",".join(map(str, known[name])) if kind is tuple else known[name]
+            raise UsageError(f"--fixture {pair}: not a value like {name}={example}") from None
+    return values
+
+
+def read_record(path: Path) -> RunRecord:
+    """The run record in a file. Raises FileError."""
+    from fastlora_verify.reports.record import RecordError, loads
+
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from error
+    except (RecordError, UnicodeDecodeError) as error:
+        raise FileError(path, f"cannot be read as a run record: {error}") from error
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Raises FileError now rather than after an hour, where a file of the command line can't be written."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = path.parent
+        if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            problem = "is a folder" if path.is_dir() else f"cannot be written: no writable folder {folder}"
+            raise FileError(path, problem)
+
+
+def use_utf8() -> None:
+    """The report has signs that not every terminal's encoding has; what can't be shown is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def close_stdout() -> None:
+    """Keeps the interpreter from complaining at its end about a reader that went away."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_usage_error(error: Exception) -> bool:
+    """True for the exceptions of click, which typer brings in its own copy or as the package."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def usage_text(error: Any) -> str:
+    """What click says, and where help is."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "fastlora-verify"
+    return f"{error.format_message().rstrip('.')}; see `{path} --help`"
+
+
+def save_traceback(error: BaseException) -> Path | None:
+    """Writes the traceback beside the runs, or where temporary files go; None if neither takes it."""
+    text = "".join(traceback.format_exception(error))
+    for folder in (Path.cwd() / ".fastlora-verify", Path(tempfile.gettempdir())):
+        try:
+            if folder.is_dir():
+                handle, name = tempfile.mkstemp(prefix="fault-", suffix=".txt", dir=folder)
+                with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(text)
+                return Path(name)
+        except OSError:
+            continue
+    return None
+
+
+def one_line(error: BaseException) -> str:
+    """A message without line ends or control signs."""
+    from fastlora_verify.reports.escape import one_line as flat
+
+    return flat(str(error), 2000)

@@ -1,0 +1,91 @@
+"""One mutant to repeat by hand: its diff, and a tree that has it."""
+
+from __future__ import annotations
+
+import shlex
+import tokenize
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastlora_verify.harness.errors import FileError, UsageError
+from fastlora_verify.harness.session import Loaded
+from fastlora_verify.harness.sources import on_disk
+from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.tree import make_master
+from fastlora_verify.mutations.base import Mutant
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Where a mutant was written, and how its tests are run there."""
+
+    file: Path
+    command: str
+
+
+def only_one(mutants: Sequence[Mutant], name: str) -> Mutant:
+    """The mutant that `name` means. Raises UsageError if it means several."""
+    if len(mutants) > 1:
+        names = ", ".join(mutant.name for mutant in mutants[:4]) + (", …" if len(mutants) > 4 else "")
+        raise UsageError(f"{name} means {len(mutants)} mutants; give the name of one: {names}")
+    return mutants[0]
+
+
+def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
+    """Writes the mutant into `to`.
+
+    A folder that doesn't exist, or is empty, becomes a whole copy of the target, laid out as the runner does.
+    Into a copy that is there already only the one file is written, and only if it is the unmutated one. The
+    target's own tree is refused: raises UsageError or FileError.
+    """
+    target = loaded.target
+    try:
+        if not to.exists() or (to.is_dir() and not any(to.iterdir())):
+            if to.exists():
+                to.rmdir()
+            make_master(target, to)
+        file = _file_in(loaded, mutant, to)
+        file.write_bytes(_encoded(file, mutant.source))
+    except OSError as error:
+        raise FileError(to, f"cannot be written: {error.strerror or error}") from error
+    return Applied(file, _command(target, to))
+
+
+def _file_in(loaded: Loaded, mutant: Mutant, to: Path) -> Path:
+    """The mutant's file in the copy `to`, in the runner's layout or in that of the user's own tree."""
+    original = loaded.sources[mutant.module].text
+    source = on_disk(loaded.target, mutant.path)
+    assert source is not None  # it was read from there
+    source = source.resolve()
+    tails = [Path(*source.parts[-length:]) for length in range(len(source.parts) - 1, 0, -1)]
+    found = [to / inner for inner in (Path(mutant.path), *tails) if (to / inner).is_file()]
+    if not found:
+        raise UsageError(f"{to} has no {mutant.path}; give a copy of the target, or a folder that is not there yet")
+    if found[0].resolve() == source:
+        raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
+    if _decoded(found[0]) != original:
+        raise UsageError(f"{found[0]} is not the target's unmutated file; give a fresh copy")
+    return found[0]
+
+
+def _command(target: Target, to: Path) -> str:
+    """How plain pytest runs the target's tests in the folder."""
+    place = to.resolve()
+    roots = ":".join(str(place / root) if root != "." else str(place) for root in target.source_roots)
+    env = {**dict(target.env), "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"}
+    words = ["env", *(f"{name}={value}" for name, value in env.items())]
+    words += [target.python or "python", "-P", "-m", "pytest", *target.pytest_args, *target.tests]
+    return f"cd {shlex.quote(str(place))} && {shlex.join(words)}"
+
+
+def _decoded(file: Path) -> str:
+    with file.open("rb") as lines:
+        encoding = tokenize.detect_encoding(lines.readline)[0]
+    return file.read_bytes().decode(encoding)
+
+
+def _encoded(file: Path, text: str) -> bytes:
+    with file.open("rb") as lines:
+        encoding = tokenize.detect_encoding(lines.readline)[0]
+    return text.removeprefix("\ufeff").encode(encoding)

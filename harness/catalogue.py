@@ -1,0 +1,117 @@
+"""The catalogue in words: its list, one entry explained, and the table of sites. Data of mutations in, text out."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fastlora_verify.mutations.base import Example, Mutation
+from fastlora_verify.mutations.plan import Plan
+from tabulate import tabulate
+
+LIST_FORMATS = ("table", "json", "markdown")
+WIDTH = 100
+
+Rows = Sequence[Sequence[str]]
+
+
+def listed(mutations: Sequence[Mutation], how: str) -> str:
+    """All entries, a line each."""
+    if how == "json":
+        return json.dumps([_entry(mutation) for mutation in mutations], indent=1)
+    rows = [(m.id, m.family, "all" if len(m.kinds) == 4 else ", ".join(sorted(m.kinds)), m.fault) for m in mutations]
+    return _table(how)(("mutation", "family", "kinds", "fault"), rows)
+
+
+def explained(mutation: Mutation) -> str:
+    """One entry whole: what is wrong in the mutant, what it imitates, who sees it, examples."""
+    kinds = ", ".join(sorted(mutation.kinds))
+    facts = {
+        "family": mutation.family,
+        "fault": mutation.fault,
+        "imitates": mutation.imitates,
+        "seen by": mutation.seen_by,
+        "kinds": kinds,
+        "no site": mutation.absent,
+        "needs": "a card to show" if mutation.needs == "cuda" else "no card",
+    }
+    lines = [mutation.id, *(_fact(name, value) for name, value in facts.items())]
+    return "\n".join([*lines, *map(_example, mutation.examples)])
+
+
+def sites(mutations: Sequence[Mutation], kernels: Sequence[str], plan: Plan, how: str) -> str:
+    """The table mutation x kernel: how many mutants, and for each empty cell the reason."""
+    cells = _cells(mutations, kernels, plan)
+    if how == "json":
+        return json.dumps(cells, indent=1)
+    reasons: dict[str, int] = {}
+    rows = []
+    for mutation in mutations:
+        row = [mutation.id]
+        for kernel in [*kernels, *(["instruments"] if _has_instruments(plan) else [])]:
+            row.append(_cell(cells[mutation.id].get(kernel, {}), reasons))
+        rows.append(row)
+    headers = ("mutation", *kernels, *(["instruments"] if _has_instruments(plan) else []))
+    notes = [f"({number}) {reason}" for reason, number in reasons.items()]
+    total = f"{len(plan.mutants)} mutants of {len(mutations)} mutations"
+    return "\n".join([_table(how)(headers, rows), "", *(f"{note}  " for note in notes), "", total])
+
+
+def _cells(mutations: Sequence[Mutation], kernels: Sequence[str], plan: Plan) -> dict[str, dict[str, Any]]:
+    cells: dict[str, dict[str, Any]] = {mutation.id: {} for mutation in mutations}
+    for mutant in plan.mutants:
+        for kernel in mutant.kernels or ("instruments",):
+            cells[mutant.mutation].setdefault(kernel, {"mutants": []})["mutants"].append(mutant.name)
+    for no in plan.no_sites:
+        cells[no.mutation].setdefault(no.kernel, {"mutants": [], "reason": no.reason})
+    return cells
+
+
+def _cell(found: Mapping[str, Any], reasons: dict[str, int]) -> str:
+    """The number of mutants, or the number of the reason for there being none."""
+    if found.get("mutants"):
+        return str(len(found["mutants"]))
+    reason = found.get("reason")
+    return f"({reasons.setdefault(reason, len(reasons) + 1)})" if reason else ""
+
+
+def _has_instruments(plan: Plan) -> bool:
+    return any(not mutant.kernels for mutant in plan.mutants)
+
+
+def _entry(mutation: Mutation) -> dict[str, Any]:
+    return {
+        "id": mutation.id,
+        "family": mutation.family,
+        "fault": mutation.fault,
+        "imitates": mutation.imitates,
+        "seen_by": mutation.seen_by,
+        "absent": mutation.absent,
+        "kinds": sorted(mutation.kinds),
+        "needs": mutation.needs,
+    }
+
+
+def _table(how: str) -> Callable[[Sequence[str], Rows], str]:
+    if how == "markdown":
+        from fastlora_verify.reports.escape import prose
+        from fastlora_verify.reports.tables import table
+
+        return lambda headers, rows: table(headers, [[prose(cell) for cell in row] for row in rows])
+    return lambda headers, rows: tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
+
+
+def _fact(name: str, value: str) -> str:
+    indent = " " * 12
+    filled = textwrap.fill(value, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return f"  {name + ':':<10}{filled.lstrip()}"
+
+
+def _example(example: Example) -> str:
+    before = textwrap.indent(example.before.strip("\n"), "  - ")
+    if example.after is None:
+        return f"\nleaves alone ({example.where}):\n{before}"
+    after = textwrap.indent(example.after.strip("\n"), "  + ")
+    return f"\nexample ({example.where}):\n{before}\n{after}"
