@@ -128,10 +128,10 @@ class FusedLoraQKV(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, dQ: Tensor | None, dK: Tensor | None, dV: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dQ: Tensor | None, dK: Tensor | None, dV: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of x and of every A and B in their own dtypes; `None` where none is asked for or due."""
+        if dQ is None and dK is None and dV is None:
+            return (None,) * len(ctx.needs_input_grad)
         (
             x, H_qkv,
             q_weight, q_A, q_B,
@@ -201,7 +201,7 @@ class FusedLoraQKV(torch.autograd.Function):
                 A_qkv = together((A_q, A_k, A_v), dim=0)
                 dX_lora = dH_qkv @ A_qkv.to(lora)
             if needs_x:
-                dX = promoted_sum(x.dtype, dX_lora, dX_v, dX_k, dX_q).reshape(x.shape)
+                dX = promoted_sum(x.dtype, dX_q, dX_k, dX_v, dX_lora).reshape(x.shape)
 
         return (
             dX,

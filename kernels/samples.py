@@ -48,9 +48,7 @@ class Kind:
 KINDS = {
     "linear": Kind("proj", ("proj",), ((0, 1),), (20, 14), (3,)),
     "qkv": Kind("attn", ("q_proj", "k_proj", "v_proj"), ((0, 1), (0, 2), (0, 3)), (20, 24, 12, 8), (3, 5, 2)),
-    "swiglu-mlp": Kind(
-        "mlp", ("gate_proj", "up_proj", "down_proj"), ((0, 1), (0, 1), (1, 0)), (20, 28), (3, 5, 2)
-    ),
+    "swiglu-mlp": Kind("mlp", ("gate_proj", "up_proj", "down_proj"), ((0, 1), (0, 1), (1, 0)), (20, 28), (3, 5, 2)),
 }
 SQUARE_WIDTH = 20
 
@@ -183,9 +181,7 @@ def check(kind: Kind, sample: Sample) -> None:
         raise ValueError(f"adapted {sorted(unknown)} is none of {kind.projections}")
 
 
-def base_linear(
-    kind: Kind, sample: Sample, index: int, widths: Sequence[int], generator: torch.Generator
-) -> nn.Linear:
+def base_linear(kind: Kind, sample: Sample, index: int, widths: Sequence[int], generator: torch.Generator) -> nn.Linear:
     """One frozen base layer; 4-bit ones are still unquantised. The second sibling is scaled."""
     in_features, out_features = (widths[edge] for edge in kind.edges[index])
     dtype = DTYPES[sample.dtype]
@@ -227,8 +223,7 @@ def adapt(model: nn.Module, kind: Kind, sample: Sample) -> None:
     adapted = kind.projections if sample.adapted is None else sample.adapted
     ranks = dict(zip(kind.projections, sample.ranks or kind.ranks, strict=True))
     config = LoraConfig(
-        r=ranks[kind.projections[0]],
-        rank_pattern=ranks,
+        rank_pattern={name: ranks[name] for name in adapted},
         lora_alpha=sample.alpha,
         lora_dropout=sample.dropout,
         target_modules=list(adapted),

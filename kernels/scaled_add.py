@@ -16,8 +16,7 @@ from torch import Tensor
 def promoted_sum(dtype: torch.dtype, *terms: Tensor | None) -> Tensor:
     """Sum of the terms that are there, in the promoted dtype of all, rounded once to `dtype`.
 
-    At least one term, shapes equal, added in the order given: callers name the last consumer first, which is the
-    order of autograd's engine.
+    At least one term, shapes equal, added in the order given.
     """
     present = [term for term in terms if term is not None]
     promoted = reduce(torch.promote_types, (term.dtype for term in present), dtype)
