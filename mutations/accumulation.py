@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import Binary, binaries, factor, is_base_term, named, one_line, product, siblings
+from fastlora_verify.mutations.terms import (
+    QUANT,
+    Binary,
+    binaries,
+    factor,
+    is_base_term,
+    named,
+    one_line,
+    product,
+    siblings,
+)
 from fastlora_verify.mutations.values import Value
 
 
@@ -48,13 +57,13 @@ def _shortened_loop(add: Binary, loop: cst.For) -> Site:
 
 
 def _base_siblings(value: Value) -> frozenset[str]:
-    base = factor(product(value), "W", frozenset({"quant"}))
+    base = factor(product(value), "W", QUANT)
     return siblings(base, "W") if base is not None else frozenset()
 
 
 def _has_base_term(value: Value) -> bool:
     return any(
-        part.kind == "matmul" and factor(part, "W", frozenset({"quant"})) is not None and _feeds_sum(value, part)
+        part.kind == "matmul" and factor(part, "W", QUANT) is not None and _feeds_sum(value, part)
         for part in value.below()
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.terms import binaries, is_pure, named, one_line, siblings

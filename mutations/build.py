@@ -51,9 +51,7 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def unified(before: str, after: str, path: str) -> str:
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", n=3, lineterm=""
-    )
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", n=3, lineterm="")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
-
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, resolve
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ FRESH = frozenset({
     "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "empty_like", "zeros_like", "ones_like",
     "empty", "zeros", "ones", "full", "tensor",
 })  # fmt: skip
+# Names that many classes have: a call of one says nothing about whose method it is.
+COMMON_METHODS = frozenset({"forward", "get", "append", "items", "keys", "values", "apply", "copy", "update", "pop"})
 SAME_LAYER_CALLS = frozenset({"get_base_layer"})
 
 
@@ -50,6 +51,7 @@ class Calls:
         def attribute(self, holder: Value, name: str, node: cst.CSTNode | None) -> Value: ...
         def set_attribute(self, holder: Value, name: str, value: Value) -> None: ...
         def assign(self, target: cst.CSTNode, value: Value, env: Env) -> None: ...
+        def did_read(self, name: str) -> None: ...
         def note(self, node: cst.CSTNode, value: Value) -> Value: ...
         def module_env(self, module: ParsedModule) -> Env: ...
         def closure_env(self, module: ParsedModule, scope: str) -> Env: ...
@@ -86,6 +88,10 @@ class Calls:
         value = resolve(receiver)
         if name in value.attrs:
             return resolve(value.attrs[name])
+        if value.kind in {"object", "unknown", "instance", "join"} and name not in COMMON_METHODS:
+            found = self.source.methods.get(name, ())
+            if len(found) == 1:
+                return Value("method", scope=found[0], args=(receiver,))
         return None
 
     def _arguments(self, node: cst.Call, env: Env) -> tuple[list[Value], dict[str, Value]]:
@@ -107,14 +113,14 @@ class Calls:
 
     # -- the target's own functions -----------------------------------------------------------------------
 
-    def _target_call(
-        self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: cst.Call
-    ) -> Value | None:
+    def _target_call(self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: cst.Call) -> Value | None:
         if callee.kind == "join":
             found = [r for a in callee.args if (r := self._target_call(resolve(a), args, kwargs, node)) is not None]
             return join(found) if found else None
         if callee.kind == "function":
             return self.call_function(callee, args, kwargs)
+        if callee.kind == "method":
+            return self.call_function(Value("function", scope=callee.scope), [callee.args[0], *args], kwargs)
         if callee.kind == "class":
             return self._construct(callee, args, kwargs, node)
         return None
@@ -141,9 +147,7 @@ class Calls:
 
     # -- calls with a meaning of their own ----------------------------------------------------------------
 
-    def _special(
-        self, node: cst.Call, name: str, receiver: Value | None, args: list[Value], env: Env
-    ) -> Value | None:
+    def _special(self, node: cst.Call, name: str, receiver: Value | None, args: list[Value], env: Env) -> Value | None:
         if receiver is not None:
             if name == "apply" and self._is_function(receiver):
                 return self.apply_function(node, args)
@@ -154,6 +158,8 @@ class Calls:
                 return Value("object", node, path=held.path, attrs=held.attrs)
             if name in {"append", "extend", "insert"}:
                 return self._grow(node, name, args, env)
+            if name in {"get", "pop", "setdefault"} and args and resolve(args[0]).kind == "const":
+                self.did_read(str(resolve(args[0]).const))
             if name == "get" and args:
                 return Value("item", node, (receiver, *args[1:]))
             return None
@@ -163,6 +169,7 @@ class Calls:
         if name == "getattr" and len(args) >= 2:
             key = resolve(args[1])
             if key.kind == "const" and isinstance(key.const, str):
+                self.did_read(key.const)
                 return self.attribute(args[0], key.const, node)
             return Value("item", node, (args[0],))
         if name == "setattr" and len(args) == 3:
@@ -179,7 +186,21 @@ class Calls:
         if name == "enumerate" and args:
             pairs = [Value("seq", items=(Value("const", const=i), e)) for i, e in enumerate(elements(args[0]))]
             return Value("seq", node, items=tuple(pairs))
-        if name in {"any", "all", "len", "hasattr", "isinstance", "id", "type", "str", "repr", "range", "issubclass"}:
+        if name == "hasattr" and len(args) == 2 and resolve(args[1]).kind == "const":
+            self.did_read(str(resolve(args[1]).const))
+        if name in {
+            "any",
+            "all",
+            "len",
+            "hasattr",
+            "isinstance",
+            "id",
+            "type",
+            "str",
+            "repr",
+            "range",
+            "issubclass",
+        }:
             return Value("test", node, attrs={f"arg{i}": a for i, a in enumerate(args)}, name=name)
         return None
 
@@ -237,7 +258,13 @@ class Calls:
             if name in names:
                 return Value(kind, node, everything, name=name, attrs=named)
         if name in CASTS and operands:
-            return Value("cast", node, (operands[0],), name=name, attrs={f"arg{i}": a for i, a in enumerate(operands[1:])})
+            return Value(
+                "cast",
+                node,
+                (operands[0],),
+                name=name,
+                attrs={f"arg{i}": a for i, a in enumerate(operands[1:])},
+            )
         if name in MOVES and operands:
             return Value("move", node, (operands[0],), name=name)
         if name in {"cat", "concat", "concatenate", "stack", "hstack", "vstack"} and operands:

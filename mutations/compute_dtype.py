@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.terms import kinds, one_line
 from fastlora_verify.mutations.values import alternatives
+
 
 def find(view: KernelView) -> Iterator[Site]:
     entry = view.apply_entry
@@ -21,7 +21,9 @@ def find(view: KernelView) -> Iterator[Site]:
         return
     for node, values in list(view.seen(f"entry {entry.scope}").items()):
         is_read = isinstance(node, cst.Attribute | cst.Call) and any(
-            o.kind == "source" and o.node is node and kinds(o) == {"compute_dtype"} for v in values for o in alternatives(v)
+            o.kind == "source" and o.node is node and kinds(o) == {"compute_dtype"}
+            for v in values
+            for o in alternatives(v)
         )
         if not is_read:
             continue

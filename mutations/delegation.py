@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.handback import handback_at_top, handbacks
 from fastlora_verify.mutations.kernel_view import Place, owner_and_input
@@ -64,7 +63,9 @@ def at_top(condition: Callable[[Place, str], str | None]) -> Callable[[KernelVie
     return find
 
 
-def before_apply(condition: Callable[[KernelView, str], str | None]) -> Callable[[KernelView], Iterator[Site]]:
+def before_apply(
+    condition: Callable[[KernelView, str], str | None],
+) -> Callable[[KernelView], Iterator[Site]]:
     """One site in front of `Function.apply`; no site where the condition can't be said there."""
 
     def find(view: KernelView) -> Iterator[Site]:
@@ -111,14 +112,22 @@ def _on_mixed_dtype(view: KernelView, x: str) -> str | None:
 
 def _on_swapped_weight(view: KernelView, x: str) -> str | None:
     found = [text for _, text in view.arguments("W")]
-    kind = f'{torch_at(view.apply_entry)}.nn.Parameter' if view.apply_entry is not None else ""
+    kind = f"{torch_at(view.apply_entry)}.nn.Parameter" if view.apply_entry is not None else ""
     return " or ".join(f"not isinstance({e}, {kind})" for e in found) if found else None
 
 
 def _delegates(ident: str, fault: str, where: str, find: Callable[[KernelView], Iterator[Site]],
                *, absent: str = ABSENT, needs: str = "cpu", examples: tuple[Example, ...] = ()) -> Mutation:  # fmt: skip
     return Mutation(
-        f"delegates-{ident}", "delegation", fault, where, SEEN_BY, find, absent, needs=needs, examples=examples
+        f"delegates-{ident}",
+        "delegation",
+        fault,
+        where,
+        SEEN_BY,
+        find,
+        absent,
+        needs=needs,
+        examples=examples,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.terms import Binary, Operand, binaries, is_pure, kinds, one_line, parenthesised
@@ -39,14 +38,25 @@ def _at_calls(view: KernelView, part: str, slot: str) -> Iterator[Site]:
     seen = view.seen("backward")
     for node, values in list(seen.items()):
         fed = {kind for v in values for kind, _ in view.feeds(v)}
-        if not isinstance(node, cst.Call) or not view.in_backward(node) or slot not in fed or fed & (set(FIELDS) - {slot}):
+        if (
+            not isinstance(node, cst.Call)
+            or not view.in_backward(node)
+            or slot not in fed
+            or fed & (set(FIELDS) - {slot})
+        ):
             continue
         if all(v.node is node for v in values):  # torch's own
             continue
         by_kind: dict[str, list[cst.BaseExpression]] = {"mask": [], "dropout": [], "": []}
         for arg in node.args:
             made_of = frozenset().union(*(kinds(v) for v in seen.get(arg.value, [])))
-            by_kind["mask" if "mask" in made_of and made_of <= {"mask", "dropout"} else "dropout" if made_of == {"dropout"} else ""].append(arg.value)
+            by_kind[
+                "mask"
+                if "mask" in made_of and made_of <= {"mask", "dropout"}
+                else "dropout"
+                if made_of == {"dropout"}
+                else ""
+            ].append(arg.value)
         if [len(by_kind[k]) for k in ("mask", "dropout", "")] != [1, 1, 1]:
             continue
         module = view.backward.module
@@ -61,7 +71,11 @@ def _dropped_side(binary: Binary, part: str) -> Operand | None:
     for one, other in sides:
         if kinds(other.value) <= {"mask", "dropout"} and part == "rescale" and binary.kind == "mul":
             continue
-        if part == "mask" and is_pure(one.value, "mask", frozenset({"dropout"})) and not kinds(other.value) <= {"mask", "dropout"}:
+        if (
+            part == "mask"
+            and is_pure(one.value, "mask", frozenset({"dropout"}))
+            and not kinds(other.value) <= {"mask", "dropout"}
+        ):
             return one
         if part == "rescale" and is_pure(one.value, "dropout"):
             return one

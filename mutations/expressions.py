@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
-
 from fastlora_verify.mutations.calls import Calls
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, resolve
 
@@ -34,6 +33,11 @@ BINARY = {
 
 class Expressions(Calls):
     """Evaluates expressions; mixed into the interpreter."""
+
+    if TYPE_CHECKING:
+
+        def did_read(self, name: str) -> None: ...
+        def did_write(self, name: str) -> None: ...
 
     def eval(self, node: cst.BaseExpression, env: Env) -> Value:
         handler = getattr(self, f"eval_{type(node).__name__}", self.eval_unknown)
@@ -204,7 +208,7 @@ class Expressions(Calls):
         kind = LAYER_ATTRIBUTES.get(name)
         if kind is not None:
             sibling = value.path.rpartition(".")[2]
-            return Value("source", node, name=name, own=frozenset({Label(kind, sibling)}))
+            return Value("source", node, name=name, own=frozenset({Label(kind, sibling)}), path="layer")
         path = f"{value.path}.{name}" if value.path else name
         return Value("object", node, path=path, name=name)
 
@@ -220,6 +224,7 @@ class Expressions(Calls):
         return Value("field", node, (holder,), name=name)
 
     def set_attribute(self, holder: Value, name: str, value: Value) -> None:
+        self.did_write(name)
         for option in one_or_all(holder):
             if option.kind == "ctx":
                 old = option.attrs.get(name)
@@ -259,6 +264,8 @@ class Expressions(Calls):
     def _subscript(self, value: Value, holder: Value, index: Value | tuple[Any, Any], node: cst.Subscript) -> Value:
         if isinstance(index, Value):
             key = resolve(index)
+            if key.kind == "const" and isinstance(key.const, str):
+                self.did_read(key.const)
             if key.kind == "const" and f"[{key.const!r}]" in value.attrs:
                 return Value("use", node, (value.attrs[f"[{key.const!r}]"],))
             if value.kind == "seq":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input, statements
 from fastlora_verify.mutations.names import assigned_names, bound_at_top, parameter_names, read_names
 

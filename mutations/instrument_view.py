@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-
 from fastlora_verify.mutations.source import ParsedModule
 
 

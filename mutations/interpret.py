@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
-
 from fastlora_verify.mutations.expressions import Expressions
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, resolve
@@ -60,6 +59,9 @@ class Interpreter(Expressions):
         self.seen: dict[str, dict[cst.CSTNode, list[Value]]] = defaultdict(lambda: defaultdict(list))
         self.returned: dict[cst.CSTNode, list[Value]] = defaultdict(list)
         self.run: FunctionRun | None = None
+        self.reads: dict[cst.CSTNode, set[str]] = defaultdict(set)  # of a test: keys it looks up (getattr, get, [])
+        self.writes: dict[str, set[str]] = defaultdict(set)  # in a phase: attribute names and keys that are set
+        self._reading: list[set[str]] = []
         self.depth = 0
         self._modules: dict[str, Env] = {}
         self._closures: dict[int, Env] = {}
@@ -115,9 +117,7 @@ class Interpreter(Expressions):
         self.depth -= 1
         return join(env.returns) if env.returns else NONE
 
-    def bind(
-        self, params: cst.Parameters, args: Sequence[Value], kwargs: dict[str, Value], env: Env
-    ) -> None:
+    def bind(self, params: cst.Parameters, args: Sequence[Value], kwargs: dict[str, Value], env: Env) -> None:
         """Bind arguments to parameters; a starred argument of unknown length fills what is left."""
         queue = list(args)
         tail: Value | None = None
@@ -205,8 +205,12 @@ class Interpreter(Expressions):
             self.assign(node.target, self.eval(node.value, env), env)
 
     def do_AugAssign(self, node: cst.AugAssign, env: Env) -> None:
-        value = self.binary(node, type(node.operator).__name__.removesuffix("Assign"),
-                            self.eval(node.target, env), self.eval(node.value, env))
+        value = self.binary(
+            node,
+            type(node.operator).__name__.removesuffix("Assign"),
+            self.eval(node.target, env),
+            self.eval(node.value, env),
+        )
         self.note(node, value)
         self.assign(node.target, value, env)
 
@@ -221,13 +225,28 @@ class Interpreter(Expressions):
     def do_Del(self, node: cst.Del, env: Env) -> None:
         """A deleted name keeps its value: nothing reads it afterwards."""
 
+    def did_read(self, name: str) -> None:
+        for names in self._reading:
+            names.add(name)
+
+    def did_write(self, name: str) -> None:
+        self.writes[self.phase].add(name)
+
     def do_If(self, node: cst.If, env: Env) -> None:
+        self._reading.append(set())
         self.eval(node.test, env)
+        self.reads[node.test] |= self._reading.pop()
         before = dict(env.names)
         self.statement(node.body, env)
         taken, env.names = env.names, before
         if node.orelse is not None:
             self.statement(node.orelse, env)
+        # What follows an early exit runs on the other branch only.
+        if leaves(node.body):
+            return
+        if node.orelse is not None and leaves(node.orelse):
+            env.names = taken
+            return
         env.names = merge(taken, env.names)
 
     def do_Else(self, node: cst.Else, env: Env) -> None:
@@ -302,16 +321,24 @@ class Interpreter(Expressions):
             self._unpack(target.elements, value, env)
         elif isinstance(target, cst.Attribute):
             self.set_attribute(self.eval(target.value, env), target.attr.value, value)
-        elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
-            old = env.get(target.value.value)
-            if old is not None:
-                env.names[target.value.value] = self.updated(old, self.index_of(target, env), value)
+        elif isinstance(target, cst.Subscript):
+            index = self.index_of(target, env)
+            key = resolve(index) if isinstance(index, Value) else UNKNOWN
+            if key.kind == "const" and isinstance(key.const, str):
+                self.did_write(key.const)
+            old = env.get(target.value.value) if isinstance(target.value, cst.Name) else None
+            if old is not None and isinstance(target.value, cst.Name):
+                env.names[target.value.value] = self.updated(old, index, value)
         elif isinstance(target, cst.StarredElement):
             self.assign(target.value, value, env)
 
     def _unpack(self, targets: Sequence[cst.BaseElement], value: Value, env: Env) -> None:
         sequence = resolve(value)
         items = list(sequence.items or ()) if sequence.kind == "seq" else []
+        if sequence.kind == "needs_grad":
+            items = [
+                Value("item", args=(value,), attrs={"index": Value("const", const=i)}) for i in range(len(targets))
+            ]
         rest = sequence.rest if sequence.kind == "seq" else None
         fallback = rest if rest is not None else join(elements(value)) if not items else UNKNOWN
         star = next((i for i, t in enumerate(targets) if isinstance(t, cst.StarredElement)), None)
@@ -334,6 +361,21 @@ class Interpreter(Expressions):
     def note(self, node: cst.CSTNode, value: Value) -> Value:
         self.seen[self.phase][node].append(value)
         return value
+
+
+def leaves(block: cst.CSTNode) -> bool:
+    """Whether a block ends by leaving the loop's turn or the function."""
+    if isinstance(block, cst.Else):
+        block = block.body
+    if isinstance(block, cst.If):
+        return block.orelse is not None and leaves(block.body) and leaves(block.orelse)
+    body = getattr(block, "body", ())
+    last = body[-1] if body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    if isinstance(last, cst.If):
+        return leaves(last)
+    return isinstance(last, cst.Return | cst.Continue | cst.Break | cst.Raise)
 
 
 def merge(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:

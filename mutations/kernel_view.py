@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
-from fastlora_verify.mutations.values import Label, Value, alternatives, elements, resolve
+from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, resolve
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,10 @@ class KernelView:
         self.entry_env: dict[str, Env] = {}
         for entry in self.entries:
             self._run_entry(entry)
+        self._run_alone("patcher", self.patcher)
+        self._run_alone("unpatcher", self.unpatcher)
+        for guard in self.guards:  # those that no entry reached: a patcher's own
+            self._run_alone("guards", guard)
 
     def place(self, scope: str) -> Place:
         module, inner, node = self.source.resolve(scope)
@@ -75,6 +78,27 @@ class KernelView:
         machine.block(entry.node.body.body, env)
         machine.phase = ""
         self.entry_env[entry.scope] = env
+
+    def _run_alone(self, phase: str, place: Place) -> None:
+        """Run a function on unknown arguments, for what it reads, sets and calls."""
+        machine = self.interpreter
+        machine.phase = phase
+        arguments = [Value("object", p, name=p.name.value) for p in all_params(place.node.params)]
+        function = Value("function", scope=(place.module.name, place.scope))
+        keywords = {p.name.value: UNKNOWN for p in place.node.params.kwonly_params}
+        machine.call_function(function, arguments[: len(place.node.params.params)], keywords)
+        machine.phase = ""
+
+    def reach(self, phase: str) -> tuple[Place, ...]:
+        """The target's functions that ran in a phase."""
+        found: dict[tuple[str, str], Place] = {}
+        for node in self.seen(phase):
+            module = self.module_of(node)
+            scope = module.enclosing(node)
+            definition = module.scopes.get(scope)
+            if isinstance(definition, cst.FunctionDef):
+                found.setdefault((module.name, scope), Place(module, scope, definition))
+        return tuple(found.values())
 
     # -- places of the Function ---------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ import symtable
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.source import ParsedModule
 
 
@@ -44,9 +43,9 @@ def bound_at_top(module: ParsedModule, scope: str, name: str) -> bool:
     outer = scope.rpartition(".")[0]
     while outer:
         definition = module.scopes[outer]
-        if isinstance(definition, cst.FunctionDef):
-            if name in parameter_names(definition) or name in assigned_names(definition.body):
-                return True
+        is_function = isinstance(definition, cst.FunctionDef)
+        if is_function and name in parameter_names(definition) | assigned_names(definition.body):
+            return True
         outer = outer.rpartition(".")[0]
     return name in assigned_names(module.tree) or hasattr(builtins, name)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.handback import handbacks
 from fastlora_verify.mutations.kernel_view import KernelView, owner_and_input, statements
 from fastlora_verify.mutations.terms import one_line, parenthesised
-from fastlora_verify.mutations.handback import handbacks
 
 
 def find(view: KernelView) -> Iterator[Site]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import KernelRoles, Mutant, Mutation, NoSite, Site
 from fastlora_verify.mutations.build import BadMutant, build_mutant, digest
 from fastlora_verify.mutations.instrument_view import InstrumentView
@@ -60,15 +59,15 @@ def _build(found: list[tuple[Mutation, Site, list[str]]]) -> tuple[list[Mutant],
     names = unique_names([(mutation, site) for mutation, site, _ in found])
     mutants: list[Mutant] = []
     faults: list[str] = []
-    by_source: dict[tuple[str, str, str], str] = {}
+    by_source: dict[tuple[str, str], str] = {}
     for (mutation, site, kernels), name in zip(found, names, strict=True):
         try:
             mutant = build_mutant(mutation, site, tuple(dict.fromkeys(kernels)), name)
         except BadMutant as error:
             faults.append(str(error))
             continue
-        # Two ways to the same text within one mutation are one mutant.
-        twin = by_source.setdefault((mutation.id, mutant.path, mutant.source), name)
+        # Two ways to the same text are one mutant: that of the mutation listed first.
+        twin = by_source.setdefault((mutant.path, mutant.source), name)
         if twin == name:
             mutants.append(mutant)
     return mutants, faults
@@ -92,13 +91,15 @@ def _name(mutation: Mutation, site: Site, what: str) -> str:
 
 
 def _surroundings(site: Site) -> str:
-    """The site's statement and what stands before it in its block, and the edited text itself."""
+    """The site's statement, what stands before it in its block and around it, and the edited text itself."""
     module = site.module
     statement = module.statement(site.node)
     block = module.parent(statement)
     before = ""
     if isinstance(block, cst.IndentedBlock | cst.Module):
-        index = list(block.body).index(statement)  # type: ignore[arg-type]
+        index = list(block.body).index(statement)
         before = module.code(block.body[index - 1]) if index else ""
+    outer = next((a for a in module.ancestors(statement) if isinstance(a, cst.BaseCompoundStatement)), None)
+    around = module.code(outer) if outer is not None and not isinstance(outer, cst.FunctionDef) else ""
     texts = "|".join(edit.text for edit in site.edits)
-    return f"{before}|{module.code(statement)}|{module.code(site.node)}|{texts}"
+    return f"{around}|{before}|{module.code(statement)}|{module.code(site.node)}|{texts}"

@@ -6,6 +6,7 @@ a loader that put the gate's tensors into the up slot. Left out: dB, whose shape
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from fastlora_verify.mutations.base import Mutation, Site
@@ -15,7 +16,7 @@ from fastlora_verify.mutations.kernel_view import KernelView
 def find(view: KernelView) -> Iterator[Site]:
     slots = [s for s in view.slots if s.kind == "A" and s.node is not None]
     module = view.backward.module
-    for one, other in zip(slots, slots[1:], strict=False):
+    for one, other in itertools.pairwise(slots):
         assert one.node is not None and other.node is not None
         edits = (
             module.replace(one.node, module.code(other.node)),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.source import ParsedModule
@@ -53,7 +52,9 @@ def _is_one(value: Value) -> bool:
 
 
 def _is_sigmoid(value: Value) -> bool:
-    return any((s := strip(o)).kind == "call" and s.name in {"sigmoid", "sigmoid_", "expit"} for o in alternatives(value))
+    return any(
+        (s := strip(o)).kind == "call" and s.name in {"sigmoid", "sigmoid_", "expit"} for o in alternatives(value)
+    )
 
 
 def term_dropped(view: KernelView) -> Iterator[Site]:
@@ -61,7 +62,14 @@ def term_dropped(view: KernelView) -> Iterator[Site]:
         kept = next(other for side, other in add.sides if _is_second_term(side.value))
         text = parenthesised(add.module.code(kept.node), kept.node)
         gist = f"`{one_line(add.module.code(add.node))}` becomes `{text}`"
-        yield Site(add.module, add.module.enclosing(add.node), "", add.node, (add.module.replace(add.node, text),), gist)
+        yield Site(
+            add.module,
+            add.module.enclosing(add.node),
+            "",
+            add.node,
+            (add.module.replace(add.node, text),),
+            gist,
+        )
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------
@@ -104,8 +112,9 @@ def _floats_dropped(view: KernelView) -> Iterator[Site]:
     for add in slope_sums(view):
         scope = add.module.enclosing(add.node)
         for node in list(view.seen("backward")):
-            is_float = isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args
-            if not is_float or node.func.attr.value != "float" or view.module_of(node) is not add.module:
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.args:
+                continue
+            if node.func.attr.value != "float" or view.module_of(node) is not add.module:
                 continue
             if add.module.enclosing(node) == scope:
                 text = add.module.code(node.func.value)

@@ -98,11 +98,12 @@ class ParsedModule:
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         span = self._spans[node]
         start, end = span.start, span.start + span.length
-        # A position leaves the node's own parentheses out; an edit must not tear them.
-        for _ in getattr(node, "lpar", ()):
-            start = self._bytes.rindex(b"(", 0, start)
-        for _ in getattr(node, "rpar", ()):
-            end = self._bytes.index(b")", end) + 1
+        if isinstance(node, cst.BaseExpression):
+            # A position leaves the node's own parentheses out; an edit must not tear them.
+            for _ in node.lpar:
+                start = self._bytes.rindex(b"(", 0, start)
+            for _ in node.rpar:
+                end = self._bytes.index(b")", end) + 1
         return start, end
 
     def line(self, node: cst.CSTNode) -> int:
@@ -156,6 +157,17 @@ class TargetSource:
 
     def __init__(self, files: Mapping[str, SourceFile]) -> None:
         self.modules = {name: ParsedModule(file) for name, file in files.items()}
+
+    @cached_property
+    def methods(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """(module, scope) of every method, by its bare name."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for module in self.modules.values():
+            for scope, node in module.scopes.items():
+                outer = module.scopes.get(scope.rpartition(".")[0])
+                if isinstance(node, cst.FunctionDef) and isinstance(outer, cst.ClassDef):
+                    found.setdefault(node.name.value, []).append((module.name, scope))
+        return found
 
     def resolve(self, scope: str) -> tuple[ParsedModule, str, Definition]:
         """`package.module:outer.inner` to its module and definition. Raises `LookupError` with the nearest names."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
-
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.values import TRANSPARENT, Value, alternatives, strip
@@ -75,12 +74,17 @@ def _by_function(
 
 def _argument_for(view: KernelView, phase: str, node: cst.Call, operand: Value) -> Operand | None:
     """The argument that a function's operand is, through casts and reshapes."""
-    inside = {id(strip(o)) for o in alternatives(operand)}
+    inside = _roots(operand)
     for arg in node.args:
         values = view.seen(phase).get(arg.value, [])
-        if not arg.star and any(id(strip(o)) in inside for v in values for o in alternatives(v)):
+        if not arg.star and any(_roots(v) & inside for v in values):
             return Operand(arg.value, together(values))
     return None
+
+
+def _roots(value: Value) -> set[int]:
+    """Identities under casts and reshapes, of the whole and of each alternative."""
+    return {id(strip(value)), *(id(strip(o)) for o in alternatives(value))}
 
 
 def together(values: list[Value]) -> Value:
@@ -118,7 +122,7 @@ def is_pure(value: Value, kind: str, also: frozenset[str] = frozenset()) -> bool
     return kind in found and found <= {kind} | also
 
 
-QUANT = frozenset({"quant"})
+QUANT = frozenset({"quant", "compute_dtype"})  # what a dequantised weight is made of besides the weight
 HARMLESS = frozenset({"mask", "dropout", "scaling"})
 
 
@@ -198,7 +202,7 @@ def uncast(node: cst.BaseExpression) -> cst.BaseExpression:
 def parenthesised(text: str, node: cst.CSTNode) -> str:
     """Text that can stand as an operand."""
     simple = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float, cst.Tuple)
-    if isinstance(node, simple) or getattr(node, "lpar", ()):
+    if isinstance(node, simple) or (isinstance(node, cst.BaseExpression) and node.lpar):
         return text
     return f"({text})"
 

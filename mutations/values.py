@@ -44,6 +44,8 @@ class Value:
         parts += [i.labels for i in self.items or ()]
         if self.rest is not None:
             parts.append(self.rest.labels)
+        if self.kind == "instance":
+            parts += [a.labels for a in self.attrs.values()]
         self.labels = frozenset().union(*parts)
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-
 from fastlora_verify.mutations.names import names_of, read_names
 from fastlora_verify.mutations.source import ParsedModule
 

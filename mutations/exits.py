@@ -1,0 +1,109 @@
+"""The early exits of guards, entries and patchers: what decides whether PEFT must run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+import libcst.matchers as m
+from fastlora_verify.mutations.handback import handbacks
+from fastlora_verify.mutations.interpret import leaves
+from fastlora_verify.mutations.kernel_view import KernelView, Place, statements
+
+TEXT = m.SimpleString() | m.FormattedString() | m.ConcatenatedString()
+BOOLEAN = m.Name("True") | m.Name("False")
+
+
+@dataclass(frozen=True)
+class Exit:
+    """`if TEST: …; return …` (or `continue`): a refusal."""
+
+    place: Place
+    node: cst.If
+    last: cst.BaseSmallStatement  # the return or continue
+
+    @property
+    def subject(self) -> str:
+        """What the test reads, for the mutant's name: attribute names and words first, local names else."""
+        words: list[str] = []
+        names: list[str] = []
+        stack: list[cst.CSTNode] = [self.node.test]
+        while stack:
+            node = stack.pop(0)
+            if isinstance(node, cst.Attribute):
+                words.append(node.attr.value)
+                stack.insert(0, node.value)
+                continue
+            if isinstance(node, cst.SimpleString):
+                words.append(str(node.evaluated_value))
+            elif isinstance(node, cst.Name):
+                names.append(node.value)
+            stack[:0] = list(node.children)
+        return "+".join(dict.fromkeys(w for w in words or names if w.strip()))[:48]
+
+
+def exits(view: KernelView) -> Iterator[Exit]:
+    """Every refusal of the kernel's entries, guards and patcher."""
+    for place in view.entries:
+        backs = {id(call) for call in handbacks(place)}
+        yield from (e for e in _exits(place) if isinstance(e.last, cst.Return) and id(e.last.value) in backs)
+    for place in view.guards:
+        yield from (e for e in _exits(place) if _refuses(place, e.last))
+    yield from (e for e in _exits(view.patcher) if isinstance(e.last, cst.Continue) or _gives_up(e.last))
+
+
+def _exits(place: Place) -> Iterator[Exit]:
+    for node in statements(place.node.body.body):  # type: ignore[arg-type]
+        if isinstance(node, cst.If) and node.orelse is None and leaves(node.body):
+            line = node.body.body[-1]
+            small = line.body[-1] if isinstance(line, cst.SimpleStatementLine) else line
+            if isinstance(small, cst.BaseSmallStatement):
+                yield Exit(place, node, small)
+
+
+def returned(place: Place) -> list[cst.BaseExpression | None]:
+    """What the returns of a function return."""
+    return [
+        small.value
+        for line in statements(place.node.body.body)  # type: ignore[arg-type]
+        if isinstance(line, cst.SimpleStatementLine)
+        for small in line.body
+        if isinstance(small, cst.Return)
+    ]
+
+
+def gives_reasons(place: Place) -> bool:
+    """Whether a guard answers with a text that says why, and None for "no objection"."""
+    return any(v is not None and m.matches(v, TEXT) for v in returned(place))
+
+
+def is_predicate(place: Place) -> bool:
+    """Whether a guard answers yes or no."""
+    values = returned(place)
+    return bool(values) and any(v is not None and m.matches(v, BOOLEAN) for v in values)
+
+
+def _refuses(place: Place, last: cst.BaseSmallStatement) -> bool:
+    if isinstance(last, cst.Continue):
+        return True
+    if not isinstance(last, cst.Return):
+        return False
+    is_none = last.value is None or m.matches(last.value, m.Name("None"))
+    if is_predicate(place):
+        return False
+    if gives_reasons(place) or _hands_on_reasons(place):
+        return not is_none
+    return is_none
+
+
+def _hands_on_reasons(place: Place) -> bool:
+    """A guard that returns what another guard said: `reason = …; if reason is not None: return reason`."""
+    names = {v.value for v in returned(place) if isinstance(v, cst.Name) and v.value not in {"None", "True", "False"}}
+    tested = [e.node.test for e in _exits(place)]
+    return any(isinstance(t, cst.Comparison) and isinstance(t.left, cst.Name) and t.left.value in names for t in tested)
+
+
+def _gives_up(last: cst.BaseSmallStatement) -> bool:
+    """`return 0` of a patcher."""
+    return isinstance(last, cst.Return) and last.value is not None and m.matches(last.value, m.Integer("0"))
