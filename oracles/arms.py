@@ -66,14 +66,19 @@ def ran(info: KernelInfo, model: nn.Module, x: Tensor) -> bool:
 
 
 def reaches(out: Tensor, node: str) -> bool:
-    """Whether `out` is the kernel's own output, or a cast of it: 4-bit layers cast to their input's dtype.
+    """Whether `out` is the kernel's own output, or a cast of it: 4-bit layers cast to their input's dtype."""
+    return type(below_casts(out)).__name__ == node
 
-    The walk goes through casts alone: anything else on top of the node is somebody's work on the output.
+
+def below_casts(out: Tensor) -> Any:
+    """The graph node that made `out`, casts taken off; for a Python Function it is also its `ctx`.
+
+    Only casts are taken off: anything else on top of a kernel's node is somebody's work on its output.
     """
     function: Any = out.grad_fn
-    while function is not None and type(function).__name__ in CASTS:
+    while type(function).__name__ in CASTS:
         function = function.next_functions[0][0]
-    return function is not None and type(function).__name__ == node
+    return function
 
 
 def node_name(out: Tensor) -> str:

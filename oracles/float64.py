@@ -93,9 +93,7 @@ def pooled_figures(layout: str, runs: list[Run]) -> list[Figure]:
     ]
     for tensor in runs[0].ratios:
         run = max(runs, key=lambda run: nan_as_inf(run.ratios[tensor]))
-        figures.append(
-            judge_ratio(f"{layout}: {short(tensor)}, worst at seed {run.seed}", run.ratios[tensor])
-        )
+        figures.append(judge_ratio(f"{layout}: {short(tensor)}, worst at seed {run.seed}", run.ratios[tensor]))
         figures.append(rms_figure(layout, tensor, [run.squares[tensor] for run in runs]))
     return figures
 
@@ -122,8 +120,7 @@ def squared_errors(arms: Arms) -> dict[str, tuple[float, float]]:
         return float((tensor - exact).square().sum())
 
     return {
-        name: (total(arms.got[name], exact), total(arms.reference[name], exact))
-        for name, exact in arms.exact.items()
+        name: (total(arms.got[name], exact), total(arms.reference[name], exact)) for name, exact in arms.exact.items()
     }
 
 

@@ -171,9 +171,7 @@ def error_ratios(got: Tensors, reference: Tensors, exact: Tensors) -> dict[str, 
     return {name: error_ratio(got[name], reference[name], exact[name]) for name in got}
 
 
-def assert_within_twice(
-    got: Tensors, reference: Tensors, exact: Tensors, limit: float = TWICE
-) -> dict[str, float]:
+def assert_within_twice(got: Tensors, reference: Tensors, exact: Tensors, limit: float = TWICE) -> dict[str, float]:
     """The rule: |got - exact| is at most `limit` times |reference - exact|, by name. Returns the ratios."""
     ratios = error_ratios(got, reference, exact)
     over = {name: ratio for name, ratio in ratios.items() if not ratio <= limit}
@@ -230,8 +228,7 @@ def random_dy(outputs: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]:
     """A dY for each output: standard normal, drawn in float64 and then cast: every arm gets the same."""
     generator = torch.Generator().manual_seed(seed)
     return tuple(
-        torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device, out.dtype)
-        for out in outputs
+        torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device, out.dtype) for out in outputs
     )
 
 

@@ -47,7 +47,7 @@ def plain(model: nn.Module, x: Tensor) -> Any:
 
 
 def streamed(model: nn.Module, x: Tensor) -> Any:
-    """Base weights swapped in for the call, as bare tensors: a 4-bit one carries no quant state of its own."""
+    """Base weights swapped in for the call, as bare tensors: a 4-bit one carries no quant state."""
     weights = {name: p.data.clone() for name, p in model.named_parameters() if is_base_weight(name)}
     return torch.func.functional_call(model, weights, (x,))
 
@@ -64,16 +64,14 @@ def checkpointed(model: nn.Module, x: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class Call:
-    """A column: leading dimensions of x, whether it needs a gradient, how the model is called."""
+    """A column: how the model is called, and with what kind of x."""
 
     name: str
     shape: tuple[int, ...] = (2, 3)
     input_grad: bool = True
     forward: Forward = plain
     autocast: torch.dtype | None = None
-    x_dtype: torch.dtype | None = (
-        None  # of an input that is not in the base's dtype; 4-bit bases alone take it
-    )
+    x_dtype: torch.dtype | None = None  # of an input that is not in the base's dtype; 4-bit bases alone take it
 
 
 CALLS = (

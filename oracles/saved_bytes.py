@@ -16,19 +16,21 @@ Llama-3.1-8B (N = 2048, h = 4096, f = 14336, r = 64, bf16) the sums are 611,844,
 
 On a 4-bit base the packed codes and the quant state's tensors count instead of W; a dense copy of a weight
 would show as four times its codes. Whatever the backward reads must be saved through autograd, where
-saved-tensor hooks and version checks see it: so each base weight's storage has to be among what was saved.
+saved-tensor hooks and version checks see it: so each base weight's storage has to be among what was
+saved, and `ctx` may hold no tensor besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from bitsandbytes.nn import Linear4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
-from fastlora_verify.oracles.arms import Make, need_device, patched, ran
+from fastlora_verify.oracles.arms import Make, below_casts, need_device, patched, ran
 from fastlora_verify.oracles.base import (
     Figure,
     NotRunError,
@@ -39,7 +41,7 @@ from fastlora_verify.oracles.base import (
     measured,
     told,
 )
-from fastlora_verify.oracles.instruments import SavedBytes, storage_identity
+from fastlora_verify.oracles.instruments import SavedBytes, outputs_of, storage_identity
 from torch import Tensor, nn
 
 ID = "saved-bytes"
@@ -170,10 +172,37 @@ def kernel_figures(info: KernelInfo, make: Make, name: str, limit: int) -> list[
     saved = saved_by(model, x)
     weights = [p for n, p in model.named_parameters() if n.endswith(".weight") and "lora_" not in n]
     found = sum(storage_identity(weight) in saved.storages for weight in weights)
+    hidden = sorted({field for out in outputs_of(model(x)) for field in tensors_on(below_casts(out))})
     return [
         Figure(f"{name}: kernel", saved.total, limit, "B", 0 < saved.total <= limit),
+        Figure(f"{name}: tensors on ctx", ", ".join(hidden) or "none", "none", ok=not hidden),
         Figure(f"{name}: base weights saved through autograd", found, len(weights), ok=found == len(weights)),
     ]
+
+
+def tensors_on(ctx: Any) -> list[str]:
+    """Attributes of a Python Function's ctx that hold or reach a tensor: memory that no hook sees or counts."""
+    return [name for name, value in getattr(ctx, "__dict__", {}).items() if holds_tensor(value)]
+
+
+def holds_tensor(value: Any, depth: int = 4) -> bool:
+    """Whether a value is a tensor or a module, or has one among its items, attributes or captured names."""
+    if isinstance(value, Tensor | nn.Module):
+        return True
+    if depth == 0 or isinstance(value, type | str | bytes):
+        return False
+    return any(holds_tensor(part, depth - 1) for part in parts_of(value))
+
+
+def parts_of(value: Any) -> list[Any]:
+    """What a value holds."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    captured = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    bound = [getattr(value, "__self__", None)]
+    return [*getattr(value, "__dict__", {}).values(), *captured, *bound]
 
 
 def saved_by(model: nn.Module, x: Tensor) -> SavedBytes:

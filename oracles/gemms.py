@@ -1,0 +1,115 @@
+"""The matrix products of one step, told apart by their shapes.
+
+All sizes differ (rows N, widths, ranks and the sums of ranks), so a product's shape says what it
+computes. Siblings that see the same X share one product with their concatenated A's in the forward and
+one for all their dA in the backward; no product of the backward has the shape of dX when X needs no
+gradient; and a kernel runs no more products than unpatched PEFT, which runs three per projection forward
+and five backward.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import combinations
+
+import torch
+from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.samples import Sample, build
+from fastlora_verify.oracles.arms import Make, patched, ran
+from fastlora_verify.oracles.base import (
+    Figure,
+    NotRunError,
+    Options,
+    Oracle,
+    OracleResult,
+    judged,
+    measured,
+)
+from fastlora_verify.oracles.instruments import Product, leaf_like, matmul_count, outputs_of
+from torch import nn
+
+ID = "gemms"
+ROWS = 66
+WIDTHS = {"linear": (40, 28), "qkv": (40, 48, 24, 16), "swiglu-mlp": (40, 56)}
+RANKS = (3, 5, 2)  # and their sums 8, 5 + 2 = 7, 10: none is a width or the number of rows
+SEE_X = {"linear": 1, "qkv": 3, "swiglu-mlp": 2}
+"""How many of the projections, counted from the first, take X itself."""
+
+
+def check(info: KernelInfo, options: Options) -> OracleResult:
+    """One step with a gradient for X, one without, on the meta device."""
+    figures = measured(ID, partial(all_figures, info))
+    totals = [figure for figure in figures if figure.name.startswith("products, ")]
+    return judged(ID, info.name, figures, ", ".join(f"{f.name}: {f.value} of PEFT's {f.limit}" for f in totals))
+
+
+def all_figures(info: KernelInfo) -> list[Figure]:
+    """Totals against PEFT's, the shared products, and what is left of dX when nobody asks for it."""
+    ranks = RANKS[: len(info.projections)]
+    sample = Sample(
+        shape=(2, ROWS // 2), widths=WIDTHS[info.kind], ranks=ranks, bias=False, device="meta", dtype="bf16"
+    )
+    make: Make = partial(build, info, sample)
+    theirs = step(make()[0], make()[1], input_grad=True)
+    model, x = patched(info, make)
+    if not ran(info, model, x):
+        raise NotRunError("the call was handed back to PEFT")
+    ours = step(model, x, input_grad=True)
+    _, backward = step(model, x, input_grad=False)
+    width = WIDTHS[info.kind][0]
+    hidden = rank_sums(ranks[: SEE_X[info.kind]])
+    return [
+        at_most("products, forward", len(ours[0]), len(theirs[0])),
+        at_most("products, backward", len(ours[1]), len(theirs[1])),
+        at_most("products of X and A, forward", count(ours[0], hidden, ROWS, inner=width), 1),
+        at_most("products for dA of what sees X", count(ours[1], hidden, width, inner=ROWS), 1),
+        at_most("products of dX's shape, X needing none", count(backward, {width}, ROWS), 0),
+    ]
+
+
+def at_most(name: str, value: int, limit: int) -> Figure:
+    """A count and its limit."""
+    return Figure(name, value, limit, ok=value <= limit)
+
+
+def step(model: nn.Module, x: torch.Tensor, *, input_grad: bool) -> tuple[list[Product], list[Product]]:
+    """The products of one forward and of its backward."""
+    with matmul_count() as forward:
+        outputs = outputs_of(model(leaf_like(x, input_grad)))
+    with matmul_count() as backward:
+        torch.autograd.backward(outputs, tuple(torch.empty_like(out) for out in outputs))
+    return forward.calls, backward.calls
+
+
+def rank_sums(ranks: tuple[int, ...]) -> set[int]:
+    """Every width that one or several concatenated A's can have."""
+    return {sum(some) for size in range(1, len(ranks) + 1) for some in combinations(ranks, size)}
+
+
+def count(products: list[Product], one: set[int], other: int, inner: int | None = None) -> int:
+    """Products whose result is [one, other] or its transpose, and that sum over `inner` where it is given."""
+    return sum(result_is(product, one, other) and (inner is None or inner == inner_of(product)) for product in products)
+
+
+def result_is(product: Product, one: set[int], other: int) -> bool:
+    """Whether the result is a matrix of `other` rows or columns and one of the sizes `one` across."""
+    *leading, last = product.result
+    rows = 1
+    for size in leading:
+        rows *= size
+    return (rows == other and last in one) or (last == other and rows in one)
+
+
+def inner_of(product: Product) -> int:
+    """The size that the product sums over."""
+    first = product.operands[0] if product.name in ("linear", "gemm_4bit") else product.operands[-2]
+    return first[-1]
+
+
+ORACLE = Oracle(
+    id=ID,
+    title="Matrix products of one step",
+    sees="a shared product split in two, dX computed when nobody needs it, more products than PEFT's",
+    blind_to="what the products compute; work that is no matrix product; 4-bit dequantising",
+    check=check,
+)
