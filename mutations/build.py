@@ -10,24 +10,24 @@ from fastlora_verify.mutations.base import Mutant, Mutation, Probes, Site
 from fastlora_verify.mutations.names import unbound_names
 
 
-class BadMutant(Exception):
+class BadMutantError(Exception):
     """A site whose edit doesn't compile, doesn't differ, or brings in an unbound name: a fault of the mutation."""
 
 
 def build_mutant(mutation: Mutation, site: Site, kernels: tuple[str, ...], name: str) -> Mutant:
-    """Apply a site's edits and check what they made. Raises `BadMutant`."""
+    """Apply a site's edits and check what they made. Raises `BadMutantError`."""
     file = site.module.file
     source, fired = site.module.apply(site.edits)
     try:
         tree = ast.parse(source)
         compile(source, file.path, "exec")
     except SyntaxError as error:
-        raise BadMutant(f"{name}: line {error.lineno} does not compile: {error.msg}") from error
+        raise BadMutantError(f"{name}: line {error.lineno} does not compile: {error.msg}") from error
     if ast.dump(tree) == ast.dump(ast.parse(file.text)):
-        raise BadMutant(f"{name}: does not differ from the original")
+        raise BadMutantError(f"{name}: does not differ from the original")
     unbound = unbound_names(tree, ast.parse(file.text))
     if unbound:
-        raise BadMutant(f"{name}: brings in unbound names: {', '.join(sorted(unbound))}")
+        raise BadMutantError(f"{name}: brings in unbound names: {', '.join(sorted(unbound))}")
     new_names = names_in(tree) - names_in(ast.parse(file.text))
     return Mutant(
         name=name,
@@ -107,7 +107,7 @@ def innermost(tree: ast.Module, line: int, column: int) -> ast.stmt | None:
     for node in ast.walk(tree):
         if not isinstance(node, ast.stmt) or node.end_lineno is None or node.end_col_offset is None:
             continue
-        if (node.lineno, node.col_offset) <= (line, column) < (node.end_lineno, node.end_col_offset):
-            if best is None or (node.lineno, node.col_offset) >= (best.lineno, best.col_offset):
-                best = node
+        start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        if start <= (line, column) < end and (best is None or start >= (best.lineno, best.col_offset)):
+            best = node
     return best

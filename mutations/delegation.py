@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import libcst as cst
-from fastlora_verify.mutations.base import Example, Mutation, Site
+from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.handback import handback_at_top, handbacks
 from fastlora_verify.mutations.kernel_view import Place, owner_and_input
 from fastlora_verify.mutations.names import bound_at_top
@@ -116,19 +116,15 @@ def _on_swapped_weight(view: KernelView, x: str) -> str | None:
     return " or ".join(f"not isinstance({e}, {kind})" for e in found) if found else None
 
 
-def _delegates(ident: str, fault: str, where: str, find: Callable[[KernelView], Iterator[Site]],
-               *, absent: str = ABSENT, needs: str = "cpu", examples: tuple[Example, ...] = ()) -> Mutation:  # fmt: skip
-    return Mutation(
-        f"delegates-{ident}",
-        "delegation",
-        fault,
-        where,
-        SEEN_BY,
-        find,
-        absent,
-        needs=needs,
-        examples=examples,
-    )
+def _delegates(
+    ident: str,
+    fault: str,
+    seen: str,
+    find: Callable[[KernelView], Iterator[Site]],
+    absent: str = ABSENT,
+    needs: str = "cpu",
+) -> Mutation:
+    return Mutation(f"delegates-{ident}", "delegation", fault, seen, SEEN_BY, find, absent, needs=needs)
 
 
 REVIEWS = "both reviews: inserted at the top of the patched forward"
@@ -155,7 +151,7 @@ MUTATIONS = (
                at_top(lambda p, x: f"{x}.dtype.itemsize != 4")),
     _delegates("on-fp16", "fp16 inputs are handed back.", PIN, at_top(_dtype("float16"))),
     _delegates("on-bf16", "bf16 inputs are handed back.", PIN, at_top(_dtype("bfloat16"))),
-    _delegates("on-mixed-dtype", "Adapters of another dtype than the input's are handed back: what get_peft_model leaves.",
+    _delegates("on-mixed-dtype", "Adapters of another dtype than the input's are handed back.",
                PIN, before_apply(_on_mixed_dtype)),
     _delegates("on-quant-state", "4-bit bases are handed back.", REVIEWS,
                before_apply(lambda v, x: every(v, "W", "not {}.is_floating_point()", "or"))),

@@ -43,8 +43,9 @@ def bound_at_top(module: ParsedModule, scope: str, name: str) -> bool:
     outer = scope.rpartition(".")[0]
     while outer:
         definition = module.scopes[outer]
-        is_function = isinstance(definition, cst.FunctionDef)
-        if is_function and name in parameter_names(definition) | assigned_names(definition.body):
+        if not isinstance(definition, cst.FunctionDef):
+            pass
+        elif name in parameter_names(definition) | assigned_names(definition.body):
             return True
         outer = outer.rpartition(".")[0]
     return name in assigned_names(module.tree) or hasattr(builtins, name)

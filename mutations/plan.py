@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 from fastlora_verify.mutations.base import KernelRoles, Mutant, Mutation, NoSite, Site
-from fastlora_verify.mutations.build import BadMutant, build_mutant, digest
+from fastlora_verify.mutations.build import BadMutantError, build_mutant, digest
 from fastlora_verify.mutations.instrument_view import InstrumentView
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.registry import MUTATIONS
@@ -63,7 +63,7 @@ def _build(found: list[tuple[Mutation, Site, list[str]]]) -> tuple[list[Mutant],
     for (mutation, site, kernels), name in zip(found, names, strict=True):
         try:
             mutant = build_mutant(mutation, site, tuple(dict.fromkeys(kernels)), name)
-        except BadMutant as error:
+        except BadMutantError as error:
             faults.append(str(error))
             continue
         # Two ways to the same text are one mutant: that of the mutation listed first.
