@@ -160,9 +160,7 @@ def test_the_threshold_is_two():
     assert TWICE == 2.0
 
 
-@pytest.mark.parametrize(
-    "ours, theirs, ratio", [(0.3, 0.1, 3), (0.1, 0.1, 1), (0.05, 0.1, 0.5), (0, 0.1, 1e-10)]
-)
+@pytest.mark.parametrize("ours, theirs, ratio", [(0.3, 0.1, 3), (0.1, 0.1, 1), (0.05, 0.1, 0.5), (0, 0.1, 1e-10)])
 def test_ratio_is_our_error_over_the_references(ours, theirs, ratio):
     assert error_ratio(off(EXACT, ours), off(EXACT, theirs), EXACT) == pytest.approx(ratio, abs=1e-9)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
@@ -76,9 +75,7 @@ def test_the_kernel_runs_for_every_subset_of_adapted_projections(
 
 @each_kernel
 @pytest.mark.parametrize("equal", [True, False], ids=["equal-ranks", "unequal-ranks"])
-def test_the_kernel_runs_for_equal_and_for_unequal_ranks(
-    kernel: KernelInfo, equal: bool, nodes: Nodes
-) -> None:
+def test_the_kernel_runs_for_equal_and_for_unequal_ranks(kernel: KernelInfo, equal: bool, nodes: Nodes) -> None:
     ranks = (3,) * len(kernel.projections) if equal else (2, 5, 3)[: len(kernel.projections)]
     model, x = build(kernel, Sample(ranks=ranks))
     assert kernel.node not in nodes(model(x))
@@ -121,9 +118,7 @@ def test_the_kernel_runs_on_inputs_that_are_not_contiguous(kernel: KernelInfo, n
 
 @each_kernel
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_the_kernel_runs_in_training_and_in_evaluation(
-    kernel: KernelInfo, training: bool, nodes: Nodes
-) -> None:
+def test_the_kernel_runs_in_training_and_in_evaluation(kernel: KernelInfo, training: bool, nodes: Nodes) -> None:
     model, x = build(kernel, Sample())
     model.train(training)
     assert kernel.node not in nodes(model(x))

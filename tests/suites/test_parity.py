@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
+from bitsandbytes.nn import Linear4bit
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
-from fastlora_verify.oracles.instruments import assert_lora_matters, assert_parity, outputs_of, random_dy
+from fastlora_verify.oracles.instruments import (
+    assert_lora_matters,
+    assert_parity,
+    outputs_of,
+    random_dy,
+    relative_error,
+)
+from torch import Tensor, nn
 
 Arms = Callable[..., tuple[dict[str, Tensor], dict[str, Tensor]]]
 
@@ -88,6 +94,23 @@ def test_4_bit_bases_equal_pefts(
     model, x = build(kernel, Sample(base=base, bias=bias, square=square, device=device))
     assert_lora_matters(model, x)
     assert_parity(*arms(kernel, model, x), rtol=1e-5, atol=0)
+
+
+@each_kernel
+@pytest.mark.parametrize("compute", [torch.bfloat16, torch.float16])
+def test_an_fp32_input_is_computed_in_the_compute_dtype_of_its_4_bit_base(
+    kernel: KernelInfo, compute: torch.dtype, device: str, arms: Arms, step: Callable[..., dict[str, Tensor]]
+) -> None:
+    """Both arms round to the compute dtype at the same places; computed in fp32, PEFT's own output is elsewhere."""
+    model, x = build(kernel, Sample(base="nf4", device=device))
+    in_fp32 = step(model, x)
+    for module in model.modules():
+        if isinstance(module, Linear4bit):
+            module.compute_dtype = compute
+    got, want = arms(kernel, model, x)
+    assert_parity(got, want, rtol=1e-5, atol=0)
+    for name in (name for name in want if name.startswith(("out", "dX"))):
+        assert relative_error(in_fp32[name], want[name]) > 5e-5, name
 
 
 @each_kernel

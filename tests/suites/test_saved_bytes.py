@@ -10,7 +10,6 @@ from operator import attrgetter
 
 import pytest
 import torch
-
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
@@ -56,9 +55,7 @@ def predicted(kind: str, rows: int, widths: tuple[int, ...], ranks: tuple[int, .
 @each_kernel
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("dtype, itemsize", [("fp32", 4), ("bf16", 2), ("float64", 8)])
-def test_a_dense_block_keeps_what_its_formulas_name(
-    kernel: KernelInfo, dtype: str, itemsize: int, bias: bool
-) -> None:
+def test_a_dense_block_keeps_what_its_formulas_name(kernel: KernelInfo, dtype: str, itemsize: int, bias: bool) -> None:
     widths, ranks = SMALL[kernel.kind]
     model, x = build(kernel, Sample(dtype=dtype, bias=bias, widths=widths, ranks=ranks, shape=(N,)))
     want = predicted(kernel.kind, N, widths, ranks, itemsize)
@@ -137,9 +134,7 @@ PRODUCTS = {"linear": (3, 5, 3), "qkv": (7, 11, 7), "swiglu-mlp": (8, 14, 11)}
 @each_kernel
 @pytest.mark.parametrize("base", ["dense", "nf4"])
 @pytest.mark.parametrize("input_grad", [True, False], ids=["with-dX", "without-dX"])
-def test_a_step_runs_no_product_more_than_its_formulas(
-    kernel: KernelInfo, base: str, input_grad: bool
-) -> None:
+def test_a_step_runs_no_product_more_than_its_formulas(kernel: KernelInfo, base: str, input_grad: bool) -> None:
     model, x = build(kernel, Sample(base=base))
     x = x.detach().requires_grad_(input_grad)
     kernel.patch(model)

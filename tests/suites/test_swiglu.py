@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import gelu, silu
-from transformers.activations import ACT2FN
-
 from fastlora_verify.kernels.linear import patch_linear
 from fastlora_verify.kernels.reasons import delegation_reasons
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.kernels.swiglu import patch_swiglu
+from torch import Tensor, nn
+from torch.nn.functional import gelu, silu
+from transformers.activations import ACT2FN
 
 Nodes = Callable[[object], list[str]]
 NODE = "FusedLoraSwiGLUBackward"
@@ -40,7 +39,9 @@ def taken(model: nn.Module, x: Tensor, nodes: Nodes) -> None:
     torch.testing.assert_close(got, want)
 
 
-@pytest.mark.parametrize("act_fn", [nn.SiLU(), ACT2FN["silu"], ACT2FN["swish"], silu], ids=["nn.SiLU", "silu", "swish", "functional.silu"])
+@pytest.mark.parametrize(
+    "act_fn", [nn.SiLU(), ACT2FN["silu"], ACT2FN["swish"], silu], ids=["nn.SiLU", "silu", "swish", "functional.silu"]
+)
 def test_a_block_that_calls_silu_is_taken(act_fn: Any, nodes: Nodes) -> None:
     model, x = build("swiglu-mlp", Sample())
     mlp = model.get_submodule("mlp")
@@ -124,9 +125,7 @@ def test_a_config_that_says_silu_lets_the_block_be_taken(config: Any, nodes: Nod
 
 
 @pytest.mark.parametrize("config, reason", OTHER_CONFIGS, ids=str)
-def test_a_config_that_does_not_say_silu_leaves_a_silu_block_to_peft(
-    config: Any, reason: str, nodes: Nodes
-) -> None:
+def test_a_config_that_does_not_say_silu_leaves_a_silu_block_to_peft(config: Any, reason: str, nodes: Nodes) -> None:
     """The block's own activation is SiLU: the config alone decides here."""
     model, x = build("swiglu-mlp", Sample())
     model.config = config
@@ -202,10 +201,9 @@ def test_a_module_with_two_of_the_three_children_is_no_swiglu(missing: str) -> N
 
 def test_a_llama_trains_through_the_kernels_as_through_peft(nodes: Nodes) -> None:
     """A real model as `get_peft_model` leaves it: fp32 adapters on a bf16 base, no bias, config and layers its own."""
+    from fastlora_verify.kernels.qkv import patch_qkv
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
-
-    from fastlora_verify.kernels.qkv import patch_qkv
 
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -213,9 +211,7 @@ def test_a_llama_trains_through_the_kernels_as_through_peft(nodes: Nodes) -> Non
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
     )  # fmt: skip
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    model = get_peft_model(
-        LlamaForCausalLM(config), LoraConfig(r=3, lora_alpha=7, target_modules=targets)
-    )
+    model = get_peft_model(LlamaForCausalLM(config), LoraConfig(r=3, lora_alpha=7, target_modules=targets))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             nn.init.normal_(parameter, std=0.2)
