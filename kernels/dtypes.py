@@ -1,8 +1,8 @@
 """Which dtype an operation runs in: autocast's rules, stated once and applied by hand.
 
-A kernel casts explicitly and switches autocast off while it computes. Left to autocast, a cast made inside
-`Function.forward` (where grad mode is off) would enter autocast's weight cache without a graph, and PEFT
-layers that run later in the same region would read it from there and lose their gradients.
+A kernel casts explicitly and switches autocast off while it computes. So the dtypes of its products are the ones that
+it states, in the forward as in the backward, whichever region `backward()` is called in; and what it saves are the
+parameters themselves instead of autocast's copies.
 """
 
 from __future__ import annotations

@@ -253,6 +253,6 @@ def lora_dtype(states: Sequence[ProjectionState]) -> torch.dtype:
 
 
 def qualified_name(module: nn.Module) -> str:
-    """Class of a module with the last part of its package: `bnb.Linear8bitLt`."""
-    package = type(module).__module__.rsplit(".", 1)[-1]
-    return f"{package}.{type(module).__name__}"
+    """Class of a module with the library it comes from: `bitsandbytes.Linear8bitLt`."""
+    library = type(module).__module__.split(".", 1)[0]
+    return f"{library}.{type(module).__name__}"

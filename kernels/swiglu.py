@@ -285,6 +285,9 @@ def swiglu_refusal(model: nn.Module, path: str, mlp: nn.Module) -> str | None:
     reason = config_reason(model, path)
     if reason is not None:
         return reason
+    others = sorted({name for name, _ in mlp.named_children()} - {*SWIGLU_PROJECTIONS, "act_fn"})
+    if others:  # a norm or a dropout in between: the kernel would leave it out
+        return f"other layers in the block: {', '.join(others)}"
     projections = [getattr(mlp, name) for name in SWIGLU_PROJECTIONS]
     for proj in projections:
         reason = layer_reason(proj)
