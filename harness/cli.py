@@ -21,7 +21,6 @@ INTERRUPTED = 130
 app = typer.Typer(
     name=PROGRAM,
     help="Mutation testing and verification for hand-written LoRA kernels.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -46,6 +45,7 @@ RunDir = Annotated[
 
 @app.command()
 def mutate(
+    context: typer.Context,
     names: Names = None,
     everything: Annotated[bool, typer.Option("--all", help="Every mutant of the target.")] = False,
     kernel: Kernels = None,
@@ -69,7 +69,7 @@ def mutate(
 
     selection = arguments.selection(names, kernel, family, everything=everything)
     request = session.Request(
-        command=(PROGRAM, *sys.argv[1:]),
+        command=(PROGRAM, *context.obj),
         target=target,
         python=python,
         devices=tuple(device or ["cpu"]),
@@ -93,6 +93,7 @@ def mutate(
 
 @app.command()
 def oracle(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Oracles' ids. Default: all.")] = None,
     seeds: Annotated[str | None, typer.Option(help="A number of seeds, or seeds: 20 or 5,13 or 3-11.")] = None,
     fixture: Annotated[
@@ -118,7 +119,7 @@ def oracle(
         fixture=arguments.fixture(fixture or []),
     )
     request = session.Request(
-        command=(PROGRAM, *sys.argv[1:]),
+        command=(PROGRAM, *context.obj),
         target=target,
         python=python,
         devices=tuple(device or ["cpu"]),
@@ -209,8 +210,14 @@ def report(
 
 
 @app.callback(invoke_without_command=True)
-def top(version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False) -> None:
+def top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     """Mutation testing and verification for hand-written LoRA kernels."""
+    if context.invoked_subcommand is None and not version:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(ExitCode.USAGE)
     if version:
         from importlib import metadata
 
@@ -227,7 +234,8 @@ def run(argv: list[str]) -> int:
     """Runs one command line; every failure becomes one line on stderr and a status."""
     arguments.use_utf8()
     try:
-        status = app(args=arguments.spread(argv), prog_name=PROGRAM, standalone_mode=False)
+        status = _invoked(argv)
+        sys.stdout.flush()
     except Failure as failure:
         return _told(failure)
     except KeyboardInterrupt:
@@ -240,7 +248,17 @@ def run(argv: list[str]) -> int:
         if arguments.is_usage_error(error):
             return _told(UsageError(arguments.usage_text(error)))
         return _told(FaultOfOurs(error, arguments.save_traceback(error)))
-    return int(status or 0)
+    return status
+
+
+def _invoked(argv: list[str]) -> int:
+    """The status of the command; not by `app(…)`, which would have statuses of its own for what is raised."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context(PROGRAM, arguments.spread(argv), obj=tuple(argv)) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as end:
+        return end.exit_code
 
 
 def _told(failure: Failure) -> int:

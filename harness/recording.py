@@ -28,6 +28,7 @@ class Told:
     tests_rev: str
     tests: tuple[str, ...]
     saved_as: str
+    notes: tuple[str, ...] = ()  # for the reader of the report
 
 
 def run_record(
@@ -89,7 +90,7 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         needs_card=base.skipped_here if base else (),
         device_name=outcome.device_name or None,
         not_run=outcome.reason if outcome.status == plan.NOT_RUN else None,
-        notes=outcome.notes,
+        notes=(*outcome.notes, *told.notes) if outcome.status != plan.NOT_RUN else outcome.notes,
     )
 
 

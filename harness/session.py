@@ -27,6 +27,7 @@ from fastlora_verify.mutations.source import SourceFile
 from fastlora_verify.reports.record import RunRecord, dumps
 
 DEVICES = ("cpu", "cuda")
+NO_ORACLES = "no oracle was asked: the target's tree has no fastlora_verify.kernels.database"
 RUNS = ".fastlora-verify"  # in the working folder; ignored by git, never copied
 
 
@@ -90,8 +91,6 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     tests = inner_tests(target, request.tests)
     run_dir = prepare_run_dir(request.run_dir, target)
     oracles = request.oracles and has_kernel_entries(target)
-    if request.oracles and not oracles:
-        events.note("no oracle runs: the target's tree has no fastlora_verify.kernels.database")
     options = RunOptions(
         run_dir=run_dir,
         workers=request.workers,
@@ -103,6 +102,8 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     )
     outcomes = run_columns(target, loaded.mutants, columns, options, events)
     told = _told(request, target, loaded.sources, tests or target.tests, run_dir, started, monotonic() - clock)
+    if request.oracles and not oracles:
+        told = replace(told, notes=(NO_ORACLES,))
     return _saved(run_record(target, told, outcomes, loaded.mutants, loaded.plan), request, run_dir)
 
 

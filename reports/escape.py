@@ -12,7 +12,7 @@ import re
 import unicodedata
 
 # Words that are safe outside of code: letters and digits, joined by signs that mean nothing to Markdown.
-_WORD = re.compile(r"[^\W_]+(?:[-'’.,/×][^\W_]+)*|[=×≤≥–—%@&/-]|\d[\d.,:]*[%×]?")
+_WORD = re.compile(r"[^\W_]+(?:[-'’.,/×+][^\W_]+)*|[=×≤≥–—%@&/-]|\d[\d.,:]*[%×]?")
 _LINK = re.compile(r"www\.|://|^[a-z]+\.[a-z]{2,}$|^gh-\d", re.IGNORECASE)
 _SHA = re.compile(r"^[0-9a-fA-F]{7,64}$")
 _TOKEN = re.compile(r"(?<!\S)([(\"]*)(`[^`\n]+`|\S+?)([.,;:!?)\"]*)(?!\S)")
