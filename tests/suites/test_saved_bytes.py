@@ -110,8 +110,9 @@ def test_a_swiglu_block_saves_two_intermediate_tensors_less_than_peft(
     """On meta nothing is allocated, so the real shape costs nothing. PEFT keeps M, silu(G) and down's H besides."""
     kernel = next(kernel for kernel in KERNELS if kernel.kind == "swiglu-mlp")
     widths, ranks = (hidden, intermediate), (rank,) * 3
-    sample = Sample(dtype="bf16", bias=False, widths=widths, ranks=ranks, shape=(1, rows), device="meta")
-    model, x = build(kernel, sample)
+    sample = Sample(dtype="bf16", bias=False, widths=widths, ranks=ranks, shape=(1,), device="meta")
+    model, _ = build(kernel, sample)
+    x = torch.empty(1, rows, hidden, dtype=torch.bfloat16, device="meta", requires_grad=True)
     peft = saved_by(model, x).total
     kernel.patch(model)
     fused = saved_by(model, x).total
