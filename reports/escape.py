@@ -64,6 +64,8 @@ def fence(text: str, language: str = "") -> str:
 
 def _safe_word(match: re.Match[str]) -> str:
     before, word, after = match.groups()
+    if after.startswith(")") and word.count("(") > word.count(")"):
+        word, after = f"{word})", after[1:]
     if word.startswith("`") and word.endswith("`") and len(word) > 2:
         return before + code(word[1:-1]) + after
     if _WORD.fullmatch(word) and not _LINK.search(word) and not _SHA.match(word):

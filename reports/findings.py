@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import Enum
 
@@ -76,6 +76,21 @@ def is_unexplained(result: Result) -> bool:
 def sightings(mutant: MutantRecord) -> tuple[OracleRecord, ...]:
     """The oracles' answers that are against the mutant."""
     return tuple(answer for answer in mutant.oracles if answer.ok is False)
+
+
+def discounted(record: RunRecord) -> RunRecord:
+    """The record without what an oracle says of mutants where it objects to the unmutated kernel as well."""
+    red = {(answer.oracle, answer.kernel, answer.column) for answer in record.oracles if answer.ok is False}
+    if not red:
+        return record
+
+    def heard(answer: OracleRecord) -> OracleRecord:
+        if (answer.oracle, answer.kernel, answer.column) not in red:
+            return answer
+        return replace(answer, ok=None, summary="objects to the unmutated kernel, too")
+
+    mutants = (replace(mutant, oracles=tuple(map(heard, mutant.oracles))) for mutant in record.mutants)
+    return replace(record, mutants=tuple(mutants))
 
 
 def split_columns(mutant: MutantRecord) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ import shlex
 from fastlora_verify.reports.cells import baseline_cell
 from fastlora_verify.reports.escape import code, prose
 from fastlora_verify.reports.findings import Classified, sightings, split_columns
-from fastlora_verify.reports.record import RunRecord
+from fastlora_verify.reports.record import Column, RunRecord
 from fastlora_verify.reports.tables import table
 
 
@@ -48,26 +48,28 @@ def _verdict(record: RunRecord, found: Classified) -> str:
     return " ".join([first, *more])
 
 
-def what_ran(record: RunRecord) -> str:
-    """The columns with their controls, the notes, the environment and the audit."""
-    headers = ("column", "source", "tests", "device", "unmutated", "controls")
-    rows = [
-        (
-            prose(column.id, 40),
-            code(column.source_rev[:19], 40) or "not recorded",
-            code(column.tests_rev[:19], 40) or "not recorded",
-            prose(f"{column.device} {column.device_name or ''}".strip(), 60),
-            baseline_cell(column) + (f" in {column.baseline.seconds:.1f} s" if column.baseline else ""),
-            ", ".join(f"{prose(c.name, 40)} {'ok' if c.ok else '**red**'}" for c in column.controls) or "none",
-        )
-        for column in record.columns
-    ]
+def what_ran(record: RunRecord, *, suite: bool = True) -> str:
+    """The columns with their controls, the notes, the environment and the audit; without `suite`, no tests ran."""
+    headers = ["column", "source", "device", *(["tests", "unmutated", "controls"] if suite else [])]
+    rows = [[*_tree(column), *(_suite(column) if suite else [])] for column in record.columns]
     notes = [f"{prose(column.id, 40)}: {prose(note)}" for column in record.columns for note in column.notes]
     notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
     lines = [table(headers, rows), "", _environment(record), *(f"\n- {note}" for note in notes)]
     return "\n".join(lines)
+
+
+def _tree(column: Column) -> list[str]:
+    device = f"{column.device} {column.device_name or ''}".strip()
+    missing = f" (not run: {prose(column.not_run, 120)})" if column.not_run is not None else ""
+    return [prose(column.id, 40), code(column.source_rev[:19], 40), prose(device, 60) + missing]
+
+
+def _suite(column: Column) -> list[str]:
+    seconds = f" in {column.baseline.seconds:.1f} s" if column.baseline else ""
+    controls = [f"{prose(c.name, 40)} {'ok' if c.ok else '**red**'}" for c in column.controls]
+    return [code(column.tests_rev[:19], 40), baseline_cell(column) + seconds, ", ".join(controls) or "none"]
 
 
 def _environment(record: RunRecord) -> str:

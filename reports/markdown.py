@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fastlora_verify.reports import sections
 from fastlora_verify.reports.escape import code, html_code, prose
-from fastlora_verify.reports.findings import Classified, class_of, classify, split_columns
+from fastlora_verify.reports.findings import Classified, class_of, classify, discounted, split_columns
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.header import heading, what_ran
 from fastlora_verify.reports.record import MutantRecord, RunRecord
@@ -45,6 +45,7 @@ LEGEND = """\
 
 def render(record: RunRecord, limit: int = LIMIT) -> str:
     """The report in at most `limit` bytes of UTF-8."""
+    record = discounted(record)
     parts = _mutant_parts(record) if record.mutants else _oracle_parts(record)
     whole = fit(parts, limit)
     if whole is not None:
@@ -82,7 +83,7 @@ def _oracle_parts(record: RunRecord) -> list[Part]:
     verdict = f"**{told if red else 'No oracle objects'}.**"
     more = f" {silent} could not say." if silent else ""
     heading = f"## fastlora-verify: oracles on {prose(record.target.name, 80)}\n\n{verdict}{more}"
-    return [fixed(heading), fixed(what_ran(record)), *_oracles(record, opened=True)]
+    return [fixed(heading), fixed(what_ran(record, suite=False)), *_oracles(record, opened=True)]
 
 
 def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantRecord]) -> Part:
@@ -104,20 +105,31 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
 def _oracles(record: RunRecord, *, opened: bool = False) -> list[Part]:
     if not record.oracles:
         return []
+    headers = ("oracle", "kernel", "verdict", "worst figure")
     rows = [sections.oracle_row(answer) for answer in record.oracles]
-    figures = sections.figure_rows(record.oracles)
 
     def answers(number: int) -> str:
-        body = table(("oracle", "kernel", "verdict", "worst figure"), rows[:number])
         rest = sections.left_out(len(rows) - number, record)
-        return f"### Oracles on the unmutated kernels\n\n{body}\n{rest}"
+        return f"### Oracles on the unmutated kernels\n\n{table(headers, rows[:number])}\n{rest}"
 
-    def all_figures(number: int) -> str:
-        body = table(("oracle", "kernel", "figure", "value"), figures[:number]) if figures[:number] else ""
-        body += sections.left_out(len(figures) - number, record)
-        return body if opened else sections.folded(f"{_plural(len(figures), 'figure')} of the oracles", body)
+    names = dict.fromkeys(answer.oracle for answer in record.oracles)
+    return [Part(answers, len(rows), 2), *(_figures(name, record, opened=opened) for name in names)]
 
-    return [Part(answers, len(rows), 2), Part(all_figures, len(figures), 7)]
+
+def _figures(oracle: str, record: RunRecord, *, opened: bool) -> Part:
+    """Every figure of one oracle."""
+    rows = sections.figure_rows([answer for answer in record.oracles if answer.oracle == oracle])
+
+    def text(number: int) -> str:
+        if not rows:
+            return ""
+        body = table(("kernel", "figure", "value"), rows[:number]) if number else ""
+        body += sections.left_out(len(rows) - number, record)
+        if opened:
+            return f"#### {prose(oracle, 40)}\n\n{body}"
+        return sections.folded(f"{html_code(oracle)}: {_plural(len(rows), 'figure')}", body)
+
+    return Part(text, len(rows), 7)
 
 
 def _families(record: RunRecord) -> list[Part]:

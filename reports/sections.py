@@ -84,12 +84,12 @@ def oracle_row(answer: OracleRecord) -> tuple[str, str, str, str]:
     return prose(answer.oracle, 40), prose(answer.kernel, 40), verdict, prose(answer.summary, 160)
 
 
-def figure_rows(answers: Sequence[OracleRecord]) -> list[tuple[str, str, str, str]]:
-    """Every figure of the oracles, a row each."""
+def figure_rows(answers: Sequence[OracleRecord]) -> list[tuple[str, str, str]]:
+    """Every figure of the answers, a row each."""
     return [
-        (prose(a.oracle, 40), prose(a.kernel, 40), prose(f.name, 80), _value(f.value, f.limit, f.unit))
-        for a in answers
-        for f in a.figures
+        (prose(answer.kernel, 40), prose(figure.name, 80), _value(figure.value, figure.limit, figure.unit))
+        for answer in answers
+        for figure in answer.figures
     ]
 
 

@@ -58,6 +58,7 @@ def test_generated_fences_hold() -> None:
 def test_plain_words_stay_plain_and_identifiers_become_code() -> None:
     assert prose("a guard, 3.4 times 1e-3 (12%)") == "a guard, 3.4 times 1e-3 (12%)"
     assert prose("behind `x.y` and lora_bias, too") == "behind `x.y` and `lora_bias`, too"
+    assert prose("(see f(x), g())") == "(see `f(x)`, `g()`)"
     assert prose("at 03:04 in head:cpu") == "at 03:04 in `head:cpu`"
 
 

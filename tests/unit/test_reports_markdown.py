@@ -204,7 +204,18 @@ def test_an_audit_difference_and_a_stale_allowance_are_told() -> None:
 def test_a_record_of_oracles_alone_is_a_report_of_oracles() -> None:
     text = render(dataclasses.replace(synthetic_record(), mutants=()))
     assert text.startswith("## fastlora-verify: oracles on reference\n\n**No oracle objects.**")
-    assert "| float64 | linear | gate `lora_B`, seed 7 | 1.7 x (limit 2) |" in text
+    assert "#### float64\n" in text
+    assert "| linear | gate `lora_B`, seed 7 | 1.7 x (limit 2) |" in text
+    assert "unmutated |" not in text
+
+
+def test_an_oracle_that_objects_to_the_unmutated_kernel_sees_nothing_in_a_mutant() -> None:
+    record = synthetic_record()
+    answer = dataclasses.replace(record.oracles[0], ok=False, summary="broken")
+    text = render(dataclasses.replace(record, oracles=(answer,)))
+    assert "sees it" not in text
+    assert "The oracles see 0 of the 2." in text
+    assert "**objects**: broken" in text
 
 
 def many(count: int, survivors: int = 0) -> rec.RunRecord:
