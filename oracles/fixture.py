@@ -16,18 +16,12 @@ from torch import Tensor, nn
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
-NF4 = Fixture()
-"""Three bias-less NF4 layers 8 -> 12, 8 -> 12, 12 -> 8 with nested statistics, adapters and input in bf16."""
-
-DENSE = Fixture(widths=(32, 48), shape=(2, 5), rank=4, alpha=8)
-"""Three bias-less bf16 layers 32 -> 48, 32 -> 48, 48 -> 32 with fp32 adapters."""
-
 
 def swiglu_block(seed: int, fixture: Fixture, *, nf4: bool, device: str = "cpu") -> tuple[nn.Module, Tensor]:
-    """The block and its input x of shape [*fixture.shape, hidden] in bf16.
+    """Three bias-less layers and their input x of shape [*fixture.shape, hidden] in bf16.
 
-    NF4: adapters in bf16, the layout of the published figures. Dense: the base in bf16 and the adapters in
-    fp32, as `get_peft_model` leaves them. The caller's random state is left alone.
+    NF4 with nested statistics: adapters in bf16, the layout of the published figures. Dense: the base in bf16
+    and the adapters in fp32, as `get_peft_model` leaves them. The caller's random state is left alone.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)

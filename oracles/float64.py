@@ -6,10 +6,15 @@ than any tolerance that would still see a fault. Both are therefore measured aga
 dB, seed by seed. The scale is a power of two, which no arm rounds: with another one, two right kernels that
 scale different factors differ by more than 2x in one of fifty tensors.
 
+Right kernels cross the line now and then: one that rounds at other places than PEFT does so in a few seeds of
+a hundred, and six right ones went as far as 3.05 in 17,000 tensors. So one seed in twenty may, up to 4x; the
+12 and 3 seeds of the rule itself leave no room for one.
+
 The largest error is one element's luck, so beside it stands a steadier figure: the ratio of the errors' root
 mean squares, pooled over all seeds. For the output it may not exceed 1.05: kernel and PEFT run the same base
 product, and a kernel that rounds its sum no more often than PEFT has PEFT's error. One rounding more moves
-the maximum in some seeds and the mean square in all.
+the maximum in some seeds and the mean square in all. It takes an adapter as large as the base to show, which
+the sample models have.
 """
 
 from __future__ import annotations
@@ -19,18 +24,20 @@ import statistics
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
-from fastlora_verify.oracles import fixture as review
 from fastlora_verify.oracles.arms import Arms, Make, need_device, three_arms
 from fastlora_verify.oracles.base import (
     Figure,
+    Fixture,
     Options,
     Oracle,
     OracleResult,
     judged,
     measured,
 )
+from fastlora_verify.oracles.fixture import swiglu_block
 from fastlora_verify.oracles.instruments import TWICE, error_ratios
 from torch import Tensor
 
@@ -38,6 +45,8 @@ ID = "float64"
 DENSE_SEEDS = tuple(range(12))
 NF4_SEEDS = (3, 7, 11)
 OUTPUT_RMS_LIMIT = 1.05
+SEEDS_PER_LUCKY_ONE = 20
+LUCK = 4.0
 RATIO = "x PEFT's error"
 
 
@@ -48,6 +57,7 @@ class Run:
     seed: int
     ratios: dict[str, float]  # of the largest errors, by tensor
     squares: dict[str, tuple[float, float]]  # sums of squared errors of kernel and of PEFT
+    equal: int  # tensors that are PEFT's bit for bit
 
 
 def check(info: KernelInfo, options: Options) -> OracleResult:
@@ -67,40 +77,52 @@ def all_figures(info: KernelInfo, options: Options) -> list[Figure]:
 def layout_figures(info: KernelInfo, layout: str, seeds: tuple[int, ...], options: Options) -> list[Figure]:
     """Every figure of one layout: per seed the worst tensor, per tensor the worst seed, and the whole."""
     runs: list[Run] = []
-    figures: list[Figure] = []
+    failed: list[Figure] = []
     for seed in seeds:
         make = maker(info, layout, seed, options)
-        figures += measured(f"{layout}, seed {seed}", partial(seed_figures, info, make, layout, seed, runs))
-    return figures + (pooled_figures(layout, runs) if runs else [])
+        failed += measured(f"{layout}, seed {seed}", partial(run_seed, info, make, seed, runs))
+    return failed + (figures_of(layout, runs) if runs else [])
 
 
-def seed_figures(info: KernelInfo, make: Make, layout: str, seed: int, runs: list[Run]) -> list[Figure]:
-    """The worst tensor of one seed. The run is appended to `runs`."""
+def run_seed(info: KernelInfo, make: Make, seed: int, runs: list[Run]) -> list[Figure]:
+    """Appends one seed's run to `runs`."""
     arms = three_arms(info, make)
-    run = Run(seed, error_ratios(arms.got, arms.reference, arms.exact), squared_errors(arms))
-    runs.append(run)
-    tensor = worst_of(run.ratios)
-    return [judge_ratio(f"{layout}, seed {seed}: {short(tensor)}", run.ratios[tensor])]
+    ratios = error_ratios(arms.got, arms.reference, arms.exact)
+    equal = sum(torch.equal(arms.got[name], arms.reference[name]) for name in ratios)
+    runs.append(Run(seed, ratios, squared_errors(arms), equal))
+    return []
 
 
-def pooled_figures(layout: str, runs: list[Run]) -> list[Figure]:
-    """What all seeds say together."""
+def figures_of(layout: str, runs: list[Run]) -> list[Figure]:
+    """The seeds one by one, all together, and tensor by tensor."""
     every = [ratio for run in runs for ratio in run.ratios.values()]
-    over = sum(not ratio <= TWICE for ratio in every)
-    figures = [
+    over = [run for run in runs if not max_ratio(run) <= TWICE]
+    allowed = len(runs) // SEEDS_PER_LUCKY_ONE
+    excused = len(over) <= allowed and all(max_ratio(run) <= LUCK for run in over)
+    figures = [seed_figure(layout, run, excused) for run in runs]
+    figures += [
+        Figure(f"{layout}: seeds over {TWICE:g}x", len(over), allowed, f"of {len(runs)}", excused),
         Figure(f"{layout}: median ratio", statistics.median(every), unit=RATIO),
-        Figure(f"{layout}: tensors over {TWICE:g}x", over, 0, f"of {len(every)}", over == 0),
+        Figure(f"{layout}: tensors equal to PEFT's", sum(run.equal for run in runs), unit=f"of {len(every)}"),
     ]
     for tensor in runs[0].ratios:
         run = max(runs, key=lambda run: nan_as_inf(run.ratios[tensor]))
-        figures.append(judge_ratio(f"{layout}: {short(tensor)}, worst at seed {run.seed}", run.ratios[tensor]))
+        name = f"{layout}: {short(tensor)}, worst at seed {run.seed}"
+        figures.append(Figure(name, run.ratios[tensor], unit=RATIO))
         figures.append(rms_figure(layout, tensor, [run.squares[tensor] for run in runs]))
     return figures
 
 
-def judge_ratio(name: str, ratio: float) -> Figure:
-    """A ratio of largest errors held against the rule."""
-    return Figure(name, ratio, TWICE, RATIO, ratio <= TWICE)
+def seed_figure(layout: str, run: Run, excused: bool) -> Figure:
+    """The worst tensor of one seed against the rule; one that is excused as luck is reported unjudged."""
+    tensor, ratio = worst_of(run.ratios), max_ratio(run)
+    ok = True if ratio <= TWICE else (None if excused else False)
+    return Figure(f"{layout}, seed {run.seed}: {short(tensor)}", ratio, TWICE, RATIO, ok)
+
+
+def max_ratio(run: Run) -> float:
+    """The worst ratio of a seed, NaN if one is."""
+    return run.ratios[worst_of(run.ratios)]
 
 
 def rms_figure(layout: str, tensor: str, squares: list[tuple[float, float]]) -> Figure:
@@ -125,11 +147,14 @@ def squared_errors(arms: Arms) -> dict[str, tuple[float, float]]:
 
 
 def maker(info: KernelInfo, layout: str, seed: int, options: Options) -> Make:
-    """How the block of one seed is built: SwiGLU as in the published fixture, the others as sample models."""
+    """How the block of one seed is built: a sample model, or for SwiGLU on NF4 the published fixture.
+
+    `options.fixture` asks for the fixture in both layouts of a SwiGLU kernel.
+    """
     nf4 = layout == "nf4"
-    if info.kind == "swiglu-mlp":
-        fixture = options.fixture or (review.NF4 if nf4 else review.DENSE)
-        return partial(review.swiglu_block, seed, fixture, nf4=nf4, device=options.device)
+    if info.kind == "swiglu-mlp" and (nf4 or options.fixture):
+        fixture = options.fixture or Fixture()
+        return partial(swiglu_block, seed, fixture, nf4=nf4, device=options.device)
     sample = Sample(
         seed=seed,
         dtype="bf16" if nf4 else "mixed",

@@ -39,6 +39,7 @@ from fastlora_verify.oracles.base import (
     OracleResult,
     judged,
     measured,
+    one_line,
     told,
 )
 from fastlora_verify.oracles.instruments import SavedBytes, outputs_of, storage_identity
@@ -112,11 +113,11 @@ def elements(info: KernelInfo, shape: Shape) -> Elements:
 
 
 def check(info: KernelInfo, options: Options) -> OracleResult:
-    """Both shapes on the meta device, then a small block on a 4-bit base on `options.device`."""
+    """Two shapes on the meta device; a small block, dense and on a 4-bit base, on `options.device`."""
     figures: list[Figure] = []
-    for shape in (LLAMA_8B, SMALL):
+    for shape, device in ((LLAMA_8B, "meta"), (SMALL, "meta"), (TINY, options.device)):
         for dtype in ELEMENT:
-            figures += measured(f"{shape.name}, {dtype}", partial(dense_figures, info, shape, dtype))
+            figures += measured(f"{shape.name}, {dtype}", partial(dense_figures, info, shape, dtype, device))
     for base in ("nf4", "nf4-nested"):
         figures += measured(f"{TINY.name}, {base}", partial(four_bit_figures, info, base, options.device))
     kernel = [told(figure) for figure in figures if figure.name == f"{LLAMA_8B.name}, bf16: kernel"]
@@ -136,22 +137,28 @@ def sample_at(info: KernelInfo, shape: Shape, dtype: str, base: str, device: str
     )
 
 
-def on_meta(info: KernelInfo, sample: Sample) -> tuple[nn.Module, Tensor]:
-    """A model without data and its x; the sample's own x would be drawn at full size before it is dropped."""
+def full_size(info: KernelInfo, sample: Sample) -> tuple[nn.Module, Tensor]:
+    """The sample with an x that is not drawn: at full size that would take longer than all the rest."""
     model, x = build(info, replace(sample, shape=(1, 1)))
-    return model, x.new_empty(*sample.shape, x.shape[-1]).requires_grad_()
+    return model, x.new_zeros(*sample.shape, x.shape[-1]).requires_grad_()
 
 
-def dense_figures(info: KernelInfo, shape: Shape, dtype: str) -> list[Figure]:
+def dense_figures(info: KernelInfo, shape: Shape, dtype: str, device: str) -> list[Figure]:
     """PEFT and kernel on a dense base. PEFT in `mixed` keeps its casts too: reported, not judged."""
     name, parts, (base, lora) = f"{shape.name}, {dtype}", elements(info, shape), ELEMENT[dtype]
-    make: Make = partial(on_meta, info, sample_at(info, shape, dtype, "dense", "meta"))
+    need_device(device)
+    make: Make = partial(full_size, info, sample_at(info, shape, dtype, "dense", device))
     model, x = make()
     peft = saved_by(model, x).total
     figures = [Figure(f"{name}: PEFT", peft, unit="B")]
     if base == lora:
         figures = [Figure(f"{name}: PEFT", peft, parts.peft(base), "B", peft == parts.peft(base))]
-    kernel = kernel_figures(info, make, name, parts.kernel(base * parts.weights, base, lora))
+    try:
+        kernel = kernel_figures(info, make, name, parts.kernel(base * parts.weights, base, lora))
+    except Exception as error:
+        if device != "meta":
+            raise
+        kernel = [Figure(f"{name}: kernel", f"not run: on the meta device it raises {one_line(error)}")]
     saving = [Figure(f"{name}: saving", peft - f.value, unit="B") for f in kernel if isinstance(f.value, int)]
     return figures + kernel + saving[:1]
 

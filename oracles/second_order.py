@@ -27,41 +27,41 @@ from fastlora_verify.oracles.instruments import leaf_like, mean_of_squares, outp
 from torch import Tensor, nn
 
 ID = "second-order"
+NAME = "gradient of |dX|^2 + |dA|^2 + |dB|^2"
 REFUSED = "refused"
 
 
 def check(info: KernelInfo, options: Options) -> OracleResult:
-    """Gradient penalty on dX, in float64."""
-    figures = measured("gradient of |dX|^2", partial(all_figures, info, options))
+    """A gradient penalty, in float64."""
+    figures = measured(NAME, partial(all_figures, info, options))
     return judged(ID, info.name, figures, f"a second derivative is {figures[0].value}")
 
 
 def all_figures(info: KernelInfo, options: Options) -> list[Figure]:
-    """The gradient of the mean square of dX with respect to x and to each adapter."""
+    """The gradient of |dX|^2 + |dA|^2 + |dB|^2 with respect to x and to each adapter."""
     need_device(options.device)
     make: Make = partial(build, info, Sample(dtype="float64", device=options.device))
     want = penalty_gradients(*make())
     model, x = patched(info, make)
     if not ran(info, model, x):
         raise NotRunError("the call was handed back to PEFT")
-    name = "gradient of |dX|^2"
     try:
         got = penalty_gradients(model, x)
     except RuntimeError as error:
         if "once_differentiable" in str(error) or "does not require grad" in str(error):
-            return [Figure(name, REFUSED, ok=True)]
+            return [Figure(NAME, REFUSED, ok=True)]
         raise
     worst = max(relative_error(one, other) for one, other in zip(got, want, strict=True))
-    return [Figure(name, worst, LIMIT, "relative", worst <= LIMIT)]
+    return [Figure(NAME, worst, LIMIT, "relative", worst <= LIMIT)]
 
 
 def penalty_gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """d |dX|^2 / d (x, adapters), zeros where there is none."""
+    """The penalty's gradients, zeros where there is none."""
     leaf = leaf_like(x, True)
     wrt = [leaf, *(p for p in model.parameters() if p.requires_grad)]
-    (dX,) = torch.autograd.grad(mean_of_squares(outputs_of(model(leaf))), leaf, create_graph=True)
+    first = torch.autograd.grad(mean_of_squares(outputs_of(model(leaf))), wrt, create_graph=True)
     # Not `grad(..., wrt)`: it runs only what leads to `wrt`, and the node that refuses leads nowhere.
-    torch.autograd.backward(dX.square().mean())
+    torch.autograd.backward(mean_of_squares(first))
     return [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in wrt]
 
 
