@@ -29,7 +29,7 @@ _WORDS = {
     "xfailed": "xfailed",
     "xpassed": "xpassed",
 }
-_LAST_LINE = re.compile(r"^=*\s*((?:\d+ [a-z ]+?(?:, )?)+) in \d+\.\d+s")
+_LAST_LINE = re.compile(r"^=*\s*(no tests ran|(?:\d+ [a-z ]+?(?:, )?)+) in \d+\.\d+s")
 
 Key = tuple[str, str]  # classname and name of a JUnit test case
 

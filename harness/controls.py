@@ -49,6 +49,14 @@ def plain_limits(limits: Limits) -> Limits:
     return Limits(limits.wall + _START_SECONDS, limits.cpu + _START_SECONDS, limits.memory)
 
 
+class _Red(RedControl):
+    """A red control whose parts can be told again."""
+
+    def __init__(self, column: str, control: str, problem: str, hint: str = "") -> None:
+        super().__init__(column, control, problem, hint)
+        self.control, self.problem = control, problem
+
+
 class Controls:
     """The controls of one column."""
 
@@ -70,28 +78,32 @@ class Controls:
         self._green: list[Control] = []
 
     def check(self) -> Controlled:
-        """Runs every control; raises RedControl at the first that is red."""
-        notes: list[str] = []
+        """Runs every control; raises RedControl at the first that is red.
+
+        A column whose forked children are red, or differ from a plain pytest, gets new interpreters instead.
+        """
         mode = "fork" if self._pool.warm.forks else ("cold" if self._options.cold else "spawn")
-        if mode == "spawn":
-            notes.append(f"children are started anew: {self._pool.warm.ready['reason']}")
-        baseline, end = self._unmutated()
-        other = self._differs_from_cold(baseline, limits_of(self._options, end))
-        if other and mode == "fork":
-            notes.append(
-                f"a forked child differs from a plain pytest ({other}): every child is a new interpreter"
-            )
+        notes = [f"children start anew: {self._pool.warm.ready['reason']}"] if mode == "spawn" else []
+        try:
+            baseline, end = self._suite_twice()
+        except _Red as red:
+            if mode != "fork":
+                raise
+            notes.append(f"not forked but started anew: {red.control} is red in a forked child ({red.problem})")
             self._events.note(notes[-1])
             self._pool.use_new_interpreters()
             mode, self._green = "cold", []
-            baseline, end = self._unmutated()
-            other = self._differs_from_cold(baseline, limits_of(self._options, end))
-        if other:
-            raise RedControl(
-                self._column, WARM_EQUALS_COLD, other, "is a test of the suite not deterministic?"
-            )
+            baseline, end = self._suite_twice()
         self._identity_and_raise(baseline, limits_of(self._options, end))
         return Controlled(baseline, end, tuple(self._green), mode, tuple(notes))
+
+    def _suite_twice(self) -> tuple[SuiteFacts, End]:
+        """The unmutated suite in a child, and as a plain cold pytest."""
+        baseline, end = self._unmutated()
+        other = self._differs_from_cold(baseline, limits_of(self._options, end))
+        if other:
+            raise _Red(self._column, WARM_EQUALS_COLD, other, "is a test not deterministic?")
+        return baseline, end
 
     def _unmutated(self) -> tuple[SuiteFacts, End]:
         begin = monotonic()
@@ -100,11 +112,11 @@ class Controls:
         facts = suite_facts(result.lines, str(result.copy))
         problem = _problem(facts, result)
         if problem:
-            raise RedControl(self._column, UNMUTATED, problem)
+            raise _Red(self._column, UNMUTATED, problem)
         if facts.foreign:
             name, file = next(iter(facts.foreign.items()))
             problem = f"{name} was imported from {file}, not from the scratch copy"
-            raise RedControl(self._column, UNMUTATED, problem, "check the target's source_roots")
+            raise _Red(self._column, UNMUTATED, problem, "check the target's source_roots")
         self._done(UNMUTATED, begin, told(facts.counts))
         return facts, result.end
 
@@ -150,7 +162,7 @@ class Controls:
     def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
         problem = _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
-            raise RedControl(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
+            raise _Red(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
         if not facts.reached_import and not any(fact.reached for fact in facts.tests.values()):
             self._events.note("no test runs a function of the files that mutants change")
 
@@ -160,9 +172,7 @@ class Controls:
         if any(after.get(test) != "passed" for test in passed) and facts.counts.failed + facts.counts.errors:
             return
         path = task.probed[0].path
-        raise RedControl(
-            self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?"
-        )
+        raise _Red(self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?")
 
     def _run(self, tasks: Sequence[Task]) -> list[StageResult]:
         results: dict[str, StageResult] = {}

@@ -34,7 +34,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class TestFact:
+class Case:
     """One test of one run."""
 
     test: str
@@ -51,9 +51,9 @@ class TestFact:
 class SuiteFacts:
     """One run of the suite, as far as it came."""
 
-    tests: Mapping[str, TestFact] = field(default_factory=dict)
+    tests: Mapping[str, Case] = field(default_factory=dict)
     # Collectors that failed or skipped themselves.
-    collected: Mapping[str, TestFact] = field(default_factory=dict)
+    collected: Mapping[str, Case] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     ended: bool = False  # the end line is there: the session came to its own end
     status: int | None = None  # pytest's exit status; never an outcome
@@ -91,8 +91,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
     """Reads the lines that `child/facts.py` describes. `root` is the copy's path."""
-    tests: dict[str, TestFact] = {}
-    collected: dict[str, TestFact] = {}
+    tests: dict[str, Case] = {}
+    collected: dict[str, Case] = {}
     running, broken, broken_by = "", None, ""
     end: Mapping[str, Any] = {}
     for line in lines:
@@ -147,7 +147,7 @@ def category_of(facts: SuiteFacts, test: str) -> str:
     return collector.category if collector is not None else ABSENT
 
 
-def collector_of(facts: SuiteFacts, test: str) -> TestFact | None:
+def collector_of(facts: SuiteFacts, test: str) -> Case | None:
     """The collector that failed or skipped itself and so left the test out."""
     for name, fact in facts.collected.items():
         if not name or test == name or test.startswith((name + "::", name.rstrip("/") + "/")):
@@ -155,11 +155,11 @@ def collector_of(facts: SuiteFacts, test: str) -> TestFact | None:
     return None
 
 
-def _test(line: Mapping[str, Any]) -> TestFact:
+def _test(line: Mapping[str, Any]) -> Case:
     phases = line["phases"]
     shown = {phase["category"] for phase in phases}
     raised = next((phase["exception"] for phase in phases if "exception" in phase), None)
-    return TestFact(
+    return Case(
         test=line["test"],
         category=next((category for category in CATEGORIES if category in shown), ABSENT),
         raised=_raised(raised) if raised else None,
@@ -171,9 +171,9 @@ def _test(line: Mapping[str, Any]) -> TestFact:
     )
 
 
-def _collector(line: Mapping[str, Any]) -> TestFact:
+def _collector(line: Mapping[str, Any]) -> Case:
     raised = _raised(line["exception"]) if "exception" in line else None
-    return TestFact(line["test"], line["category"], raised, line.get("reason", ""))
+    return Case(line["test"], line["category"], raised, line.get("reason", ""))
 
 
 def _raised(data: Mapping[str, Any]) -> Raised:
@@ -192,7 +192,7 @@ def _counts(shown: Mapping[str, int]) -> Counts:
     )
 
 
-def _tally(facts: Iterable[TestFact]) -> Counts:
+def _tally(facts: Iterable[Case]) -> Counts:
     """Counts of a run that did not come to its end."""
     shown: dict[str, int] = {}
     for fact in facts:

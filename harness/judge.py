@@ -16,7 +16,7 @@ from fastlora_verify.harness.evidence import (
     CATEGORIES,
     Raised,
     SuiteFacts,
-    TestFact,
+    Case,
     category_of,
     collector_of,
 )
@@ -274,5 +274,5 @@ def is_green(facts: SuiteFacts) -> bool:
 
 def outcomes(facts: SuiteFacts) -> dict[str, str]:
     """Every test, and every collector that failed or skipped itself, with its category."""
-    every: Iterable[TestFact] = [*facts.tests.values(), *facts.collected.values()]
+    every: Iterable[Case] = [*facts.tests.values(), *facts.collected.values()]
     return {fact.test: fact.category for fact in every}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,15 +107,17 @@ class Pool:
                 continue
             if event["event"] == "gone":
                 self._replace_warm(busy, waiting, done)
-            elif event["event"] in ("exit", "lost") and event["job"] in busy:
-                worker = busy.pop(event["job"])
-                self._stage_ended(worker, event, waiting, busy, done)
+            elif event["event"] == "exit" and event["job"] in busy:
+                self._stage_ended(busy.pop(event["job"]), event, waiting, busy, done)
+            elif event["event"] == "lost" and event["job"] in busy:
+                self.warm.running.pop(event["job"])
+                self._again(busy.pop(event["job"]), waiting, busy, done)
 
     def close(self, *, orderly: bool = True) -> None:
         """Ends the warm process and every job."""
         self.warm.close(orderly=orderly)
 
-    def _next(self, worker: Worker, waiting: Any, busy: dict[str, Worker], done: Done) -> None:
+    def _next(self, worker: Worker, waiting: Iterator[Task], busy: dict[str, Worker], done: Done) -> None:
         task = next(waiting, None)
         if task is None:
             return
@@ -139,7 +142,7 @@ class Pool:
         self.warm.submit(name, path, stage.limits)
 
     def _stage_ended(
-        self, worker: Worker, event: Mapping[str, Any], waiting: Any, busy: dict[str, Worker], done: Done
+        self, worker: Worker, event: Mapping[str, Any], waiting: Iterator[Task], busy: dict[str, Worker], done: Done
     ) -> None:
         assert worker.task is not None
         running = self.warm.running.pop(str(event["job"]))
@@ -151,26 +154,28 @@ class Pool:
         done(worker.task, worker.results)
         self._next(worker, waiting, busy, done)
 
-    def _replace_warm(self, busy: dict[str, Worker], waiting: Any, done: Done) -> None:
-        """The warm process died, not by our wish: its jobs run again on a new one, once."""
+    def _replace_warm(self, busy: dict[str, Worker], waiting: Iterator[Task], done: Done) -> None:
+        """The warm process died, not by our wish: its jobs run again on a new one."""
         self.warm.close()
         self.warm = Warm(self._setting, self._scratch, fork=self._fork)
-        for name, worker in list(busy.items()):
-            del busy[name]
-            worker.attempts += 1
-            assert worker.task is not None
-            if worker.attempts < _ATTEMPTS:
-                task, attempts = worker.task, worker.attempts
-                worker.begin(task)
-                worker.attempts = attempts
-                self._start_stage(worker, busy)
-            else:
-                worker.results += [
-                    _result(stage, {"event": "lost"}, "", "", worker)
-                    for stage in worker.task.stages[len(worker.results) :]
-                ]
-                done(worker.task, worker.results)
-                self._next(worker, waiting, busy, done)
+        lost = list(busy.values())
+        busy.clear()
+        for worker in lost:
+            self._again(worker, waiting, busy, done)
+
+    def _again(self, worker: Worker, waiting: Iterator[Task], busy: dict[str, Worker], done: Done) -> None:
+        """A job was lost without its own doing, or with: the whole task runs once more, then it is lost."""
+        task, attempts = worker.task, worker.attempts + 1
+        assert task is not None
+        if attempts < _ATTEMPTS:
+            worker.begin(task)
+            worker.attempts = attempts
+            self._start_stage(worker, busy)
+            return
+        for stage in task.stages[len(worker.results) :]:
+            worker.results.append(_result(stage, {"event": "lost"}, "", "", worker))
+        done(task, worker.results)
+        self._next(worker, waiting, busy, done)
 
 
 def _result(stage: Stage, event: Mapping[str, Any], exceeded: str, said: str, worker: Worker) -> StageResult:
@@ -190,6 +195,7 @@ def _result(stage: Stage, event: Mapping[str, Any], exceeded: str, said: str, wo
 
 
 def _last_line(text: str) -> str:
+    """The last complaint, else the last line."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("ERROR", "E  "))]
+    errors = [line for line in lines if re.search(r"\berror: ", line, re.IGNORECASE) and "usage:" not in line]
     return (errors or lines or [""])[-1].strip()[:300]

@@ -22,25 +22,35 @@ def private_fd(fd: int) -> int:
 
 
 class Channel:
-    """Writes one JSON object a line, each with a single write, so that a kill loses at most the last line."""
+    """Writes one JSON object a line, each with a single write, so that a kill loses at most the last line.
 
-    def __init__(self, fd: int) -> None:
+    `vital`: a process that can't tell its facts any more ends, which the parent reads as a crash. Otherwise the
+    line is dropped: a guardian whose parent is gone still has to clean up.
+    """
+
+    def __init__(self, fd: int, *, vital: bool) -> None:
         self._fd = fd
+        self._vital = vital
 
     @classmethod
     def to_file(cls, path: str) -> Channel:
         """A channel that appends to `path`."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            return cls(private_fd(fd))
+            return cls(private_fd(fd), vital=True)
         finally:
             os.close(fd)
 
+    def close(self) -> None:
+        """For a process that has nothing to say here."""
+        os.close(self._fd)
+
     def send(self, record: Mapping[str, Any]) -> None:
-        """Writes `record`; without a channel the process ends here, which the parent reads as a crash."""
+        """Writes `record`."""
         data = (_encode(record) + "\n").encode("ascii")
         try:
             while data:
                 data = data[_write(self._fd, data) :]
         except OSError:
-            hard_exit(LOST)
+            if self._vital:
+                hard_exit(LOST)

@@ -32,6 +32,7 @@ def lead(name: str, job: Job, work: Callable[[], None], events: Channel, parent:
     """Runs `work` in a new process of its own session; reports its start and its end. Never returns."""
     _bind_to_parent(parent)
     os.setsid()
+    _without_input()
     if _prctl is not None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     stop = _StopFlag()
@@ -40,6 +41,7 @@ def lead(name: str, job: Job, work: Callable[[], None], events: Channel, parent:
     me = os.getpid()
     child = os.fork()
     if child == 0:
+        events.close()
         _become(job, writer, me)
         try:
             work()
@@ -54,6 +56,12 @@ def lead(name: str, job: Job, work: Callable[[], None], events: Channel, parent:
     pump.drain()
     events.send(_exit_event(name, status, usage, seconds, strays, pump.dropped))
     hard_exit(0)
+
+
+def _without_input() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
 
 
 class _StopFlag:
@@ -79,10 +87,8 @@ def _become(job: Job, writer: int, leader: int) -> None:
     """The child's first steps: own session, no input, bounded output, the signals of a fresh process."""
     _bind_to_parent(leader)
     os.setsid()
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, to in ((null, 0), (writer, 1), (writer, 2)):
-        os.dup2(source, to)
-    os.close(null)
+    os.dup2(writer, 1)
+    os.dup2(writer, 2)
     os.close(writer)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

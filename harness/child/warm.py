@@ -28,6 +28,7 @@ import select
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from time import monotonic, sleep
 from typing import Any
@@ -41,7 +42,7 @@ _CLOSE_SECONDS = 15.0
 
 def main() -> None:
     """Serves jobs until stdin ends."""
-    events = Channel(private_fd(1))
+    events = Channel(private_fd(1), vital=False)
     os.dup2(2, 1)  # what a library prints while it is imported must not get between the lines
     lines = _Lines(0)
     config = lines.first()
@@ -131,8 +132,11 @@ class _Server:
             return
         try:
             signal.set_wakeup_fd(-1)
-            os.close(0)
+            os.close(self._wake)
+            os.close(self._bell)
             lead(name, job, _work(job), self._events, parent)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
 
