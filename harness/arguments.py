@@ -109,14 +109,6 @@ def check_writable(*paths: Path | None) -> None:
             raise FileError(path, problem)
 
 
-def use_utf8() -> None:
-    """The report has signs that not every terminal's encoding has; what can't be shown is escaped."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-
-
 def close_stdout() -> None:
     """Keeps the interpreter from complaining at its end about a reader that went away."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -232,7 +232,6 @@ def main() -> None:
 
 def run(argv: list[str]) -> int:
     """Runs one command line; every failure becomes one line on stderr and a status."""
-    arguments.use_utf8()
     try:
         status = _invoked(argv)
         sys.stdout.flush()
