@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+from collections.abc import Iterator
 
 from fastlora_verify.mutations.base import Mutant, Mutation, Probes, Site
-from fastlora_verify.mutations.names import unbound_names
+from fastlora_verify.mutations.part import Part, begin, edited_part
+from fastlora_verify.mutations.source import ParsedModule
+from fastlora_verify.mutations.symbols import symbols
 
 
 class BadMutantError(Exception):
@@ -16,19 +19,21 @@ class BadMutantError(Exception):
 
 def build_mutant(mutation: Mutation, site: Site, kernels: tuple[str, ...], name: str) -> Mutant:
     """Apply a site's edits and check what they made. Raises `BadMutantError`."""
-    file = site.module.file
-    source, fired = site.module.apply(site.edits)
+    module = site.module
+    file = module.file
     try:
-        tree = ast.parse(source)
-        compile(source, file.path, "exec")
+        source, fired = module.apply(site.edits)
+        compile(source, file.path, "exec", dont_inherit=True)
+        before, after = edited_part(module, site.edits, source)
     except SyntaxError as error:
         raise BadMutantError(f"{name}: line {error.lineno} does not compile: {error.msg}") from error
-    if ast.dump(tree) == ast.dump(ast.parse(file.text)):
+    except ValueError as error:
+        raise BadMutantError(f"{name}: {error}") from error
+    if before.dump == after.dump:
         raise BadMutantError(f"{name}: does not differ from the original")
-    unbound = unbound_names(tree, ast.parse(file.text))
+    unbound = unbound_names(module, before, after, source)
     if unbound:
         raise BadMutantError(f"{name}: brings in unbound names: {', '.join(sorted(unbound))}")
-    new_names = names_in(tree) - names_in(ast.parse(file.text))
     return Mutant(
         name=name,
         mutation=mutation.id,
@@ -36,18 +41,24 @@ def build_mutant(mutation: Mutation, site: Site, kernels: tuple[str, ...], name:
         kernels=kernels,
         module=file.module,
         path=file.path,
-        line=site.module.line(site.node),
+        line=module.line(site.node),
         scope=site.scope,
         source=source,
         diff=unified(file.text, source, file.path),
         gist=site.gist,
-        probes=probes(tree, source, site.scope, fired),
-        new_names=tuple(sorted(new_names)),
+        probes=probes(after.tree, source, site.scope, fired),
+        new_names=tuple(sorted(after.symbols.used - before.symbols.used - module.symbols.used)),
     )
 
 
-def names_in(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def unbound_names(module: ParsedModule, before: Part, after: Part, source: str) -> frozenset[str]:
+    """Global names that a mutant reads, nobody binds, and the original didn't read so."""
+    if before.symbols.bound <= after.symbols.bound:
+        free = after.symbols.unbound(module.symbols.bound)
+    else:  # a binding is gone: whoever reads it counts, wherever
+        free = symbols(source).unbound()
+    # Alone, a part shows names of annotations that a module with postponed annotations does not.
+    return free - module.symbols.unbound() - before.symbols.unbound()
 
 
 def unified(before: str, after: str, path: str) -> str:
@@ -82,17 +93,21 @@ def probes(tree: ast.Module, source: str, scope: str, fired: tuple[int, ...]) ->
     return Probes(reached, tuple(dict.fromkeys(triggered)))
 
 
-def find_scope(tree: ast.Module, scope: str) -> ast.AST | None:
+def find_scope(tree: ast.AST, scope: str) -> ast.AST | None:
     """The definition of a dotted name; of several with one name, the last."""
     found: list[ast.AST] = [tree]
     for part in scope.split(".") if scope else []:
-        found = [
-            node
-            for outer in found
-            for node in ast.walk(outer)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == part
-        ]
+        found = [d for outer in found for d in _definitions(outer) if d.name == part]
     return found[-1] if found else None
+
+
+def _definitions(outer: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The definitions directly inside, those under `if`, `try` and `with` included."""
+    for node in ast.iter_child_nodes(outer):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node
+        else:
+            yield from _definitions(node)
 
 
 def body_start(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
@@ -101,13 +116,28 @@ def body_start(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
     return function.body[1] if is_docstring and len(function.body) > 1 else first
 
 
-def innermost(tree: ast.Module, line: int, column: int) -> ast.stmt | None:
-    """The innermost statement that covers a position (a position on blank space belongs to what starts next)."""
-    best: ast.stmt | None = None
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt) or node.end_lineno is None or node.end_col_offset is None:
-            continue
-        start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-        if start <= (line, column) < end and (best is None or start >= (best.lineno, best.col_offset)):
-            best = node
-    return best
+def innermost(tree: ast.AST, line: int, column: int) -> ast.stmt | None:
+    """The innermost statement that covers a position, a definition's decorators included."""
+    found: ast.stmt | None = None
+    inner: ast.stmt | None = None
+    while True:
+        inner = next((s for s in _statements(found or tree) if _covers(s, line, column)), None)
+        if inner is None:
+            return found
+        found = inner
+
+
+def _statements(outer: ast.AST) -> Iterator[ast.stmt]:
+    """The statements directly inside, those of handlers and cases included."""
+    for node in ast.iter_child_nodes(outer):
+        if isinstance(node, ast.stmt):
+            yield node
+        elif isinstance(node, ast.ExceptHandler | ast.match_case):
+            yield from _statements(node)
+
+
+def _covers(statement: ast.stmt, line: int, column: int) -> bool:
+    first = begin(statement)
+    start = (first, statement.col_offset if first == statement.lineno else 0)
+    end = (statement.end_lineno or statement.lineno, statement.end_col_offset or 0)
+    return start <= (line, column) < end

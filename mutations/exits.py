@@ -10,6 +10,7 @@ import libcst.matchers as m
 from fastlora_verify.mutations.handback import handbacks
 from fastlora_verify.mutations.interpret import leaves
 from fastlora_verify.mutations.kernel_view import KernelView, Place, statements
+from fastlora_verify.mutations.tree import children
 
 TEXT = m.SimpleString() | m.FormattedString() | m.ConcatenatedString()
 BOOLEAN = m.Name("True") | m.Name("False")
@@ -39,7 +40,7 @@ class Exit:
                 words.append(str(node.evaluated_value))
             elif isinstance(node, cst.Name):
                 names.append(node.value)
-            stack[:0] = list(node.children)
+            stack[:0] = list(children(node))
         return "+".join(dict.fromkeys(w for w in words or names if w.strip()))[:48]
 
 

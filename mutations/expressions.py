@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 from fastlora_verify.mutations.calls import Calls
+from fastlora_verify.mutations.tree import children
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, resolve
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Expressions(Calls):
         return self.note(node, handler(node, env))
 
     def eval_unknown(self, node: cst.CSTNode, env: Env) -> Value:
-        parts = [self.eval(c, env) for c in node.children if isinstance(c, cst.BaseExpression)]
+        parts = [self.eval(c, env) for c in children(node) if isinstance(c, cst.BaseExpression)]
         return Value("unknown", node, tuple(parts)) if parts else UNKNOWN
 
     def eval_Name(self, node: cst.Name, env: Env) -> Value:

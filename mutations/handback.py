@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input, statements
 from fastlora_verify.mutations.names import assigned_names, bound_at_top, parameter_names, read_names
 
 
-def handbacks(entry: Place) -> list[cst.Call]:
+@lru_cache(maxsize=64)
+def handbacks(entry: Place) -> tuple[cst.Call, ...]:
     """The calls that an entry returns and that give its own input on to something captured, best first.
 
     Best is a call that passes every argument on and needs only names that are bound when the entry starts.
     """
     _, x = owner_and_input(entry.node)
     if x is None:
-        return []
+        return ()
     found = [c for c in _returned_calls(entry.node) if _gives_on(c, x.name.value) and _is_captured(entry, c)]
-    return sorted(found, key=lambda c: (_said_at_top(entry, c) is None, -len(c.args)))
+    return tuple(sorted(found, key=lambda c: (_said_at_top(entry, c) is None, -len(c.args))))
 
 
 def handback_at_top(entry: Place) -> str | None:

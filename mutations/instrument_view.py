@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 from fastlora_verify.mutations.source import ParsedModule
+from fastlora_verify.mutations.tree import children
 
 
 @dataclass(frozen=True)
@@ -20,4 +21,4 @@ class InstrumentView:
             while stack:
                 node = stack.pop()
                 yield module, node
-                stack.extend(reversed(list(node.children)))
+                stack.extend(reversed(list(children(node))))

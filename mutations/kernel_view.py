@@ -10,6 +10,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
+from fastlora_verify.mutations.tree import children
 from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, resolve
 
 
@@ -130,7 +131,7 @@ class KernelView:
     def module_of(self, node: cst.CSTNode) -> ParsedModule:
         """The module that a node stands in."""
         for module in self.source.modules.values():
-            if module.parent(node) is not None:
+            if module.holds(node):
                 return module
         raise LookupError("a node of no module")
 
@@ -228,7 +229,7 @@ def statements(body: Sequence[cst.BaseStatement]) -> Iterator[cst.BaseStatement]
 
 
 def _inner_statements(node: cst.CSTNode) -> Iterator[cst.BaseStatement]:
-    for child in node.children:
+    for child in children(node):
         if isinstance(child, cst.BaseStatement):
             yield from statements([child])
         elif isinstance(child, cst.BaseSuite | cst.Else | cst.Finally | cst.ExceptHandler):

@@ -1,38 +1,13 @@
-"""Which names are bound where: a mutant must not bring in a name that nothing binds."""
+"""Which names are bound where: what a mutant says must be bound at the place where it says it."""
 
 from __future__ import annotations
 
-import ast
 import builtins
-import symtable
-from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 from fastlora_verify.mutations.source import ParsedModule
-
-
-def unbound_names(mutated: ast.Module, original: ast.Module) -> set[str]:
-    """Global names that the mutated module reads, nobody binds, and the original didn't read so."""
-    return free_globals(mutated) - free_globals(original)
-
-
-def free_globals(tree: ast.Module) -> set[str]:
-    table = symtable.symtable(ast.unparse(tree), "<mutant>", "exec")
-    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
-    for inner in _tables(table):
-        bound |= {s.get_name() for s in inner.get_symbols() if s.is_declared_global() and s.is_assigned()}
-    read: set[str] = set()
-    for inner in _tables(table):
-        for symbol in inner.get_symbols():
-            if symbol.is_referenced() and (symbol.is_global() or inner is table):
-                read.add(symbol.get_name())
-    return {n for n in read - bound if not hasattr(builtins, n) and not n.startswith("__")}
-
-
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    yield table
-    for child in table.get_children():
-        yield from _tables(child)
+from fastlora_verify.mutations.tree import children
 
 
 def bound_at_top(module: ParsedModule, scope: str, name: str) -> bool:
@@ -48,7 +23,12 @@ def bound_at_top(module: ParsedModule, scope: str, name: str) -> bool:
         elif name in parameter_names(definition) | assigned_names(definition.body):
             return True
         outer = outer.rpartition(".")[0]
-    return name in assigned_names(module.tree) or hasattr(builtins, name)
+    return name in _module_names(module.tree) or hasattr(builtins, name)
+
+
+@lru_cache(maxsize=256)
+def _module_names(tree: cst.Module) -> frozenset[str]:
+    return frozenset(assigned_names(tree))
 
 
 def parameter_names(function: cst.FunctionDef) -> set[str]:
@@ -61,7 +41,7 @@ def parameter_names(function: cst.FunctionDef) -> set[str]:
 def assigned_names(block: cst.CSTNode) -> set[str]:
     """Names that the statements of one block bind, those of nested functions left out."""
     found: set[str] = set()
-    stack: list[cst.CSTNode] = list(block.children)
+    stack: list[cst.CSTNode] = list(children(block))
     while stack:
         node = stack.pop()
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
@@ -70,7 +50,7 @@ def assigned_names(block: cst.CSTNode) -> set[str]:
         if isinstance(node, cst.Lambda):
             continue
         found |= _bound_by(node)
-        stack.extend(node.children)
+        stack.extend(children(node))
     return found
 
 
@@ -89,7 +69,7 @@ def names_of(target: cst.CSTNode) -> set[str]:
         return {target.value}
     if isinstance(target, cst.Attribute | cst.Subscript):
         return set()
-    return set().union(*(names_of(c) for c in target.children))
+    return set().union(*(names_of(c) for c in children(target)))
 
 
 def read_names(node: cst.CSTNode) -> set[str]:
@@ -100,4 +80,4 @@ def read_names(node: cst.CSTNode) -> set[str]:
         return read_names(node.value)
     if isinstance(node, cst.Arg):
         return read_names(node.value)
-    return set().union(*(read_names(c) for c in node.children))
+    return set().union(*(read_names(c) for c in children(node)))

@@ -17,6 +17,7 @@ from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.source import Edit, ParsedModule
 from fastlora_verify.mutations.terms import is_pure, one_line, siblings
+from fastlora_verify.mutations.tree import children
 from fastlora_verify.mutations.values import alternatives
 
 
@@ -142,17 +143,12 @@ def not_repaired(view: KernelView) -> Iterator[Site]:
 
 def nested_dropped(view: KernelView) -> Iterator[Site]:
     """The second level: as it is read off a state, and as it is put back into one."""
-    done: set[tuple[str, str, str]] = set()
-    for phase in _phases(view):
-        for node in list(view.seen(phase)):
-            module = view.module_of(node)
-            key = (module.name, module.enclosing(node))
-            for what, nodes in _nested_parts(module, module.scopes.get(key[1])):
-                if (*key, what) not in done:
-                    done.add((*key, what))
-                    edits = tuple(module.replace(n, "None", fires=i == 0) for i, n in enumerate(nodes))
-                    gist = f"`{one_line(module.code(nodes[0]))}` is None: the nested state is lost"
-                    yield Site(module, key[1], what, nodes[0], edits, gist)
+    places = {(m, m.enclosing(n)): None for p in _phases(view) for n in view.seen(p) if (m := view.module_of(n))}
+    for module, scope in places:
+        for what, nodes in _nested_parts(module, module.scopes.get(scope)):
+            edits = tuple(module.replace(n, "None", fires=i == 0) for i, n in enumerate(nodes))
+            gist = f"`{one_line(module.code(nodes[0]))}` is None: the nested state is lost"
+            yield Site(module, scope, what, nodes[0], edits, gist)
 
 
 def _nested_parts(module: ParsedModule, function: cst.CSTNode | None) -> Iterator[tuple[str, list[cst.BaseExpression]]]:
@@ -160,7 +156,7 @@ def _nested_parts(module: ParsedModule, function: cst.CSTNode | None) -> Iterato
         return
     reads: list[cst.BaseExpression] = []
     writes: list[cst.BaseExpression] = []
-    stack: list[cst.CSTNode] = list(function.body.children)
+    stack: list[cst.CSTNode] = list(children(function.body))
     while stack:
         node = stack.pop(0)
         if isinstance(node, cst.Attribute) and node.attr.value == "state2":
@@ -168,7 +164,7 @@ def _nested_parts(module: ParsedModule, function: cst.CSTNode | None) -> Iterato
             continue
         if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "state2":
             writes.append(node.value)
-        stack[:0] = list(node.children)
+        stack[:0] = list(children(node))
     if reads:
         yield "read", reads
     if writes and module.code(writes[0]) != "None":

@@ -6,12 +6,17 @@ so a mutant's diff is as small as the one that a reviewer would make by hand.
 
 from __future__ import annotations
 
+import ast
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import libcst as cst
-from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider, PositionProvider
+from fastlora_verify.mutations.symbols import Symbols, symbols
+from fastlora_verify.mutations.tree import children
+from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,26 @@ class ParsedModule:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         self.name = file.module
-        wrapper = MetadataWrapper(cst.parse_module(file.text))
-        self.tree: cst.Module = wrapper.module
-        self._spans = wrapper.resolve(ByteSpanPositionProvider)
-        self._lines = wrapper.resolve(PositionProvider)
-        self._parents = wrapper.resolve(ParentNodeProvider)
+        self.tree: cst.Module = cst.parse_module(file.text)
+        # A freshly parsed tree holds no node twice, so it needn't be copied.
+        self._spans = MetadataWrapper(self.tree, unsafe_skip_copy=True).resolve(ByteSpanPositionProvider)
+        self._parents = _parents(self.tree)
         self._bytes = file.text.encode()
+        self.line_starts = line_starts(self._bytes)
         self.newline = self.tree.default_newline
+
+    def holds(self, node: cst.CSTNode) -> bool:
+        """Whether a node, white space aside, is one of this module's."""
+        return node in self._parents
+
+    @cached_property
+    def python(self) -> ast.Module:
+        """The module as Python's own parser sees it."""
+        return ast.parse(self.file.text)
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        return symbols(self.file.text)
 
     @cached_property
     def scopes(self) -> Mapping[str, Definition]:
@@ -57,7 +75,7 @@ class ParsedModule:
         stack: list[tuple[str, cst.CSTNode]] = [("", self.tree)]
         while stack:
             prefix, node = stack.pop()
-            for child in node.children:
+            for child in children(node):
                 inner = prefix
                 if isinstance(child, cst.FunctionDef | cst.ClassDef):
                     inner = f"{prefix}.{child.name.value}" if prefix else child.name.value
@@ -100,14 +118,20 @@ class ParsedModule:
         start, end = span.start, span.start + span.length
         if isinstance(node, cst.BaseExpression):
             # A position leaves the node's own parentheses out; an edit must not tear them.
-            for _ in node.lpar:
-                start = self._bytes.rindex(b"(", 0, start)
-            for _ in node.rpar:
-                end = self._bytes.index(b")", end) + 1
+            if node.lpar:
+                start = self._spans[node.lpar[0]].start
+            if node.rpar:
+                last = self._spans[node.rpar[-1]]
+                end = last.start + last.length
         return start, end
 
     def line(self, node: cst.CSTNode) -> int:
-        return int(self._lines[node].start.line)
+        """The line, from 1, that a node starts on."""
+        return self.line_at(self._spans[node].start)
+
+    def line_at(self, offset: int) -> int:
+        """The line, from 1, of a byte."""
+        return bisect_right(self.line_starts, offset)
 
     def indent(self, statement: cst.CSTNode) -> str:
         """The white space in front of a statement."""
@@ -150,6 +174,23 @@ class ParsedModule:
             cursor = edit.end
         out += self._bytes[cursor:]
         return out.decode(), tuple(fired)
+
+
+def line_starts(text: bytes) -> list[int]:
+    """The offset of every line, as Python counts lines."""
+    return [0, *(match.end() for match in re.finditer(rb"\r\n|\r|\n", text))]
+
+
+def _parents(tree: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:
+    """The parent of every node but white space."""
+    parents: dict[cst.CSTNode, cst.CSTNode] = {}
+    stack: list[cst.CSTNode] = [tree]
+    while stack:
+        node = stack.pop()
+        for child in children(node):
+            parents[child] = node
+            stack.append(child)
+    return parents
 
 
 class TargetSource:
