@@ -23,6 +23,7 @@ from peft import LoraConfig
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 BY_NAME = {info.name: info for info in KERNELS}
 LAYOUTS = [(dtype, base) for dtype, base in itertools.product(DTYPES, BASES) if base == "dense" or dtype != "float64"]
@@ -434,3 +435,19 @@ def test_saved_bytes_are_the_predicted_ones() -> None:
         model(x)
     weights, adapters, activations = 3 * h * f, 3 * r * (h + f), N * h + 2 * N * f + 2 * N * r
     assert sum(t.untyped_storage().nbytes() for t in saved.values()) == 2 * (weights + adapters + activations)
+
+
+@every_kernel
+def test_gradient_of_an_input_that_needs_none_is_not_computed(info: KernelInfo) -> None:
+    def flops(needs_x: bool) -> int:
+        model, x = build(info, Sample())
+        info.patch(model)
+        out = torch.cat(outputs(model(x.detach().requires_grad_(needs_x))), dim=-1)
+        with FlopCounterMode(display=False) as counter:
+            out.sum().backward()
+        return counter.get_total_flops()
+
+    rows, widths, ranks = 6, KINDS[info.kind].widths, KINDS[info.kind].ranks
+    outs = (widths[1], widths[1]) if info.kind == "swiglu-mlp" else widths[1:]
+    shared = ranks[: len(outs)]
+    assert flops(True) - flops(False) == 2 * rows * widths[0] * (sum(outs) + sum(shared))
