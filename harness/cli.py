@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 from fastlora_verify.harness import arguments
-from fastlora_verify.harness.errors import Failure, FaultOfOurs, UsageError
+from fastlora_verify.harness.errors import Failure, FaultOfOurs, UsageError, check_names
 from fastlora_verify.harness.exit_code import ExitCode, of_run
 
 PROGRAM = "fastlora-verify"
@@ -141,7 +141,7 @@ def list_mutations(
 ) -> int:
     """List the catalogue of mutations."""
     from fastlora_verify.harness import catalogue
-    from fastlora_verify.harness.selection import Selection, check_names
+    from fastlora_verify.harness.selection import Selection
     from fastlora_verify.mutations.registry import MUTATIONS
 
     check_names("format", [how], catalogue.LIST_FORMATS)
@@ -200,7 +200,6 @@ def report(
     how: Annotated[str, typer.Option("--format", help="markdown or json.")] = "markdown",
 ) -> int:
     """Show run records again."""
-    from fastlora_verify.harness.selection import check_names
     from fastlora_verify.reports.registry import FORMATS
 
     check_names("format", [how], list(FORMATS))

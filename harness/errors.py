@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fastlora_verify.harness.exit_code import ExitCode
@@ -38,6 +38,13 @@ class UnknownName(Failure):
         else:
             hint = see or f"{len(names)} are known"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+def check_names(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UnknownName for the first name that isn't known."""
+    for name in names:
+        if name not in known:
+            raise UnknownName(kind, name, known)
 
 
 class UnknownDevice(Failure):
@@ -91,6 +98,18 @@ class NothingToRun(Failure):
     """The selection is empty."""
 
     exit_code = ExitCode.NOTHING_TO_RUN
+
+
+class NoKernel(Failure):
+    """A repository in which `init` found nothing to describe."""
+
+    exit_code = ExitCode.NOTHING_TO_RUN
+
+    def __init__(self, root: Path, files: int) -> None:
+        super().__init__(
+            f"{root}: no autograd Function that takes LoRA adapters is applied in its {files} modules; "
+            "describe the target by hand, or give the folder that holds the sources"
+        )
 
 
 class FaultOfOurs(Failure):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fastlora_verify.harness.errors import NothingToRun, TargetError, UnknownName
+from fastlora_verify.harness.errors import NothingToRun, TargetError, UnknownName, check_names
 from fastlora_verify.harness.target import Allowance, Target
 from fastlora_verify.mutations.base import Mutant, Mutation
 from fastlora_verify.mutations.plan import Plan
@@ -56,13 +55,6 @@ def find_mutations(name: str) -> list[Mutation]:
 def families() -> list[str]:
     """The catalogue's families, in its order."""
     return list(dict.fromkeys(mutation.family for mutation in MUTATIONS))
-
-
-def check_names(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
-    """Raises UnknownName for the first name that isn't known."""
-    for name in names:
-        if name not in known:
-            raise UnknownName(kind, name, known)
 
 
 def select(plan: Plan, selection: Selection) -> tuple[Mutant, ...]:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from fastlora_verify.reports import record as rec
-from fastlora_verify.reports.cells import arms
 from fastlora_verify.reports.findings import classify, nearest_test
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.markdown import LIMIT, render
 from fastlora_verify.reports.names import short_name
 from fastlora_verify.reports.registry import FORMATS
 from hostile_text import HOSTILE, assert_harmless, generated
-from synthetic_record import NF4, PIN, arms_of, cpu, delegation, killers, seen, synthetic_record, unseen
+from synthetic_record import PIN, arms_of, cpu, delegation, killers, seen, synthetic_record, unseen
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "report.md"
 ALLOWED_TAGS = {
@@ -135,33 +134,6 @@ def test_killers_of_the_same_scope_stand_in_for_reached_tests() -> None:
     assert near is not None
     assert near.test.startswith(f"{PIN}[mixed-2d")
     assert nearest_test(dataclasses.replace(mutant, scope="elsewhere"), record) is None
-
-
-@pytest.mark.parametrize(
-    ("tests", "known", "told"),
-    [
-        ([f"{PIN}[{arm}]" for arm in arms_of("bf16")], [], "the bf16 arms"),
-        ([f"{PIN}[bf16-2d-T]", NF4 + "[bf16]"], [], "the bf16 arms"),
-        (
-            [f"{PIN}[{arm}]" for arm in arms_of("bf16", "mixed")],
-            [f"{PIN}[{arm}]" for arm in arms_of("fp32", "bf16", "mixed")],
-            "the bf16 and mixed arms",
-        ),
-        ([NF4], [], "`TestNf4::test_the_node_is_the_kernels`"),
-        (["a.py::test_x[cpu-1]", "a.py::test_x[cpu-2]"], [], "`test_x`"),
-        (
-            ["a.py::test_x[k-1]", "a.py::test_x[k-2]"],
-            [f"a.py::test_x[k-{i}]" for i in range(9)],
-            "the 1 and 2 arms",
-        ),
-        (["a.py::test_x[k-1]", "a.py::test_y[k-2]"], ["a.py::test_z[k-3]"], "`test_x[k-1]` + `test_y[k-2]`"),
-        (["a.py::test_x", "a.py::test_y", "a.py::test_z"], [], ""),
-        (["a.py::test_x[`|-1]", "a.py::test_x[`|-2]"], [], "the <code>&#96;&#124;</code> arms"),
-        ([], [], ""),
-    ],
-)
-def test_arms(tests: list[str], known: list[str], told: str) -> None:
-    assert arms(tests, [*tests, *known], "cpu") == told
 
 
 def test_a_kill_by_exception_only_is_told_apart() -> None:
