@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +13,11 @@ from typing import Any
 
 from fastlora_verify.harness import audit, jobs
 from fastlora_verify.harness.controls import Controlled, Controls, limits_of, plain_limits
-from fastlora_verify.harness.errors import NoDevice, PythonError
+from fastlora_verify.harness.device import Device as Device
+from fastlora_verify.harness.device import device_of as device_of
+from fastlora_verify.harness.errors import NoDevice
 from fastlora_verify.harness.evidence import oracle_facts, suite_facts
-from fastlora_verify.harness.jobs import Probed, Setting, make_bridge, module_command, warm_environment
+from fastlora_verify.harness.jobs import Probed, Setting, make_bridge
 from fastlora_verify.harness.judge import Subject, judge
 from fastlora_verify.harness.plan import (
     CRASH,
@@ -38,7 +39,6 @@ from fastlora_verify.harness.tree import Master, make_master
 from fastlora_verify.harness.warm import Limits
 from fastlora_verify.mutations.base import Mutant
 
-_ENVIRONMENT_SECONDS = 300.0
 _ORACLE_WALL = 1800.0  # s, for the unmutated kernels' oracles
 _ORACLE_FLOOR = 120.0
 
@@ -51,6 +51,9 @@ def run_columns(
     Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing,
     errors.PythonError when the target's interpreter can't run a suite. The target's own files are only read.
     """
+    names = [mutant.name for mutant in mutants]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two mutants are called {next(name for name in names if names.count(name) > 1)}")
     options.run_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="fastlora-verify-")).resolve()
     store = Store(options.run_dir, resume=options.resume)
@@ -61,13 +64,6 @@ def run_columns(
     finally:
         store.close()
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class Device:
-    reason: str  # why it isn't there; empty if it is
-    device_name: str
-    versions: dict[str, str]
 
 
 @dataclass
@@ -95,15 +91,11 @@ class _Run:
                 raise NoDevice(column.device, device.reason)
             return self._not_run(column, device)
         keys = self._keys(column, setting, device)
-        known = {
-            mutant.name: outcome for mutant in self.mutants if (outcome := self.store.get(keys[mutant.name]))
-        }
-        known = {name: replace(outcome, column=column.id) for name, outcome in known.items()}
+        stored = {mutant.name: self.store.get(keys[mutant.name]) for mutant in self.mutants}
+        known = {name: replace(outcome, column=column.id) for name, outcome in stored.items() if outcome}
         self.events.column_started(column, len(self.mutants), len(known))
         self._make_workers()
-        pool = Pool(
-            setting, self._workers, self.scratch, fork=not (self.options.cold or column.device == "cuda")
-        )
+        pool = Pool(setting, self._workers, self.scratch, fork=self._may_fork(column))
         try:
             return self._judged_column(column, device, pool, keys, known)
         finally:
@@ -180,9 +172,7 @@ class _Run:
             stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
         edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
         triggered = mutant.probes.triggered or mutant.probes.reached
-        return Task(
-            mutant.name, tuple(stages), edits, (Probed(mutant.path, mutant.probes.reached, triggered),)
-        )
+        return Task(mutant.name, tuple(stages), edits, (Probed(mutant.path, mutant.probes.reached, triggered),))
 
     def _oracles(self, pool: Pool) -> tuple[tuple[Any, ...], Limits | None]:
         """The oracles on the unmutated kernels, and the limits that they set for the mutants'."""
@@ -224,6 +214,10 @@ class _Run:
     def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
         edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
         return Task(mutant.name, (Stage(jobs.AUDIT, limits),), edits)
+
+    def _may_fork(self, column: Column) -> bool:
+        """A CUDA context does not survive a fork, nor do the threads that macOS's own libraries start."""
+        return sys.platform == "linux" and column.device == "cpu" and not self.options.cold
 
     def _make_workers(self) -> None:
         if self._workers:
@@ -285,30 +279,3 @@ def _processors() -> int:
     """Processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def device_of(setting: Setting, scratch: Path) -> Device:
-    """Asks the target's interpreter what it has."""
-    command = module_command(setting, "environment", setting.device)
-    try:
-        done = subprocess.run(
-            command,
-            env=warm_environment(setting, scratch),
-            cwd=scratch,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_ENVIRONMENT_SECONDS,
-            check=False,
-        )
-    except OSError as error:
-        raise PythonError(setting.python, f"it doesn't start: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise PythonError(setting.python, f"it said nothing for {error.timeout:.0f} s") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise PythonError(setting.python, lines[-1] if lines else f"it ended with status {done.returncode}")
-    data = json.loads(done.stdout.strip().splitlines()[-1])
-    if "pytest" not in data["versions"]:
-        raise PythonError(setting.python, "it has no pytest")
-    return Device(data["reason"], data["device_name"], data["versions"])

@@ -49,14 +49,14 @@ def enter(job: Job) -> None:
 
 def probe_of(job: Job) -> Probe:
     """The installed probe for the job's files."""
-    files = {
-        os.path.join(job["copy"], *file["path"].split("/")): (file["reached"], file["triggered"])
-        for file in job["files"]
-    }
-    watched = [os.path.join(job["copy"], *path.split("/")) for path in job["watch"]]
-    probe = Probe(files, watched)
+    files = {_real(job, file["path"]): (file["reached"], file["triggered"]) for file in job["files"]}
+    probe = Probe(files, [_real(job, path) for path in job["watch"]])
     probe.install()
     return probe
+
+
+def _real(job: Job, path: str) -> str:
+    return os.path.realpath(os.path.join(job["copy"], *path.split("/")))
 
 
 def foreign_modules(job: Job) -> dict[str, str]:
