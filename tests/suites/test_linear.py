@@ -112,7 +112,7 @@ def test_without_the_opt_in_dropout_is_pefts(nodes: Nodes) -> None:
     assert delegation_reasons(model) == {"proj": f"PEFT: lora_dropout={P}"}
     torch.manual_seed(3)
     got = model(x)
-    assert torch.equal(got, want)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
     assert nodes(got) != [NODE]
 
 
@@ -129,14 +129,9 @@ def test_with_the_opt_in_a_dropout_of_another_kind_is_pefts(nodes: Nodes) -> Non
     model.get_submodule("proj").lora_dropout["default"] = SameMask(torch.ones(1), P)
     want = model(x)
     patch_linear(model, allow_dropout=True)
-    assert delegation_reasons(model)["proj"] == "PEFT: unsupported dropout " + told_class()
-    assert torch.equal(model(x), want)
+    assert delegation_reasons(model)["proj"].startswith("PEFT: unsupported dropout")
+    torch.testing.assert_close(model(x), want, rtol=0, atol=0)
     assert nodes(model(x)) != [NODE]
-
-
-def told_class() -> str:
-    """The class above, as a reason names it."""
-    return f"{SameMask.__module__.rpartition('.')[2]}.SameMask"
 
 
 @pytest.mark.parametrize("kind, block, patch", [("qkv", "attn", patch_qkv), ("swiglu-mlp", "mlp", patch_swiglu)])
@@ -153,7 +148,7 @@ def test_the_opt_in_does_not_leak_to_group_kernels(kind: str, block: str, patch:
         patch_free, _ = build(kind, Sample(dropout=P))
         torch.manual_seed(3)
         for ours, theirs in zip(*map(as_tuple, (got, patch_free(x))), strict=True):
-            assert torch.equal(ours, theirs)
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def allowing(model: nn.Module) -> int:
@@ -195,7 +190,7 @@ def test_calls_for_other_adapters_are_pefts(nodes: Nodes) -> None:
     assert not torch.allclose(want, proj(x))
     assert patch_linear(model) == 1
     got = proj(x, adapter_names=names)
-    assert torch.equal(got, want)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
     assert nodes(got) != [NODE]
     assert delegation_reasons(model)["proj"] == "PEFT: extra call arguments"
     assert nodes(proj(x)) == [NODE]

@@ -45,9 +45,9 @@ AUTOCAST = [
 ]
 
 
-def of_every_output(kernel: KernelInfo, nodes: list[str]) -> bool:
-    """Whether each of a block's outputs is the kernel's: three for a group of three projections on one x."""
-    return nodes == [kernel.node] * (3 if kernel.kind == "qkv" else 1)
+def on_every_output(kernel: KernelInfo) -> list[str]:
+    """The kernel's node for each of a block's outputs: three for a group of three projections on one x."""
+    return [kernel.node] * (3 if kernel.kind == "qkv" else 1)
 
 
 @each_kernel
@@ -60,7 +60,7 @@ def test_the_kernel_runs_for_every_dtype_bias_and_rank_of_input(
     model, x = build(kernel, Sample(dtype=dtype, bias=bias, shape=shape, device=device))
     assert kernel.node not in nodes(model(x))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x)))
+    assert nodes(model(x)) == on_every_output(kernel)
 
 
 @pytest.mark.parametrize("kernel, subset", SUBSETS)
@@ -70,7 +70,7 @@ def test_the_kernel_runs_for_every_subset_of_adapted_projections(
     model, x = build(kernel, Sample(adapted=subset))
     assert kernel.node not in nodes(model(x))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x)))
+    assert nodes(model(x)) == on_every_output(kernel)
 
 
 @each_kernel
@@ -80,7 +80,7 @@ def test_the_kernel_runs_for_equal_and_for_unequal_ranks(kernel: KernelInfo, equ
     model, x = build(kernel, Sample(ranks=ranks))
     assert kernel.node not in nodes(model(x))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x)))
+    assert nodes(model(x)) == on_every_output(kernel)
 
 
 @each_kernel
@@ -91,7 +91,7 @@ def test_the_kernel_runs_on_every_4_bit_base(
     model, x = build(kernel, Sample(base=base, dtype=dtype, bias=dtype == "fp32", device=device))
     assert kernel.node not in nodes(model(x))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x)))
+    assert nodes(model(x)) == on_every_output(kernel)
 
 
 @each_kernel
@@ -103,7 +103,7 @@ def test_the_kernel_runs_when_the_input_needs_no_gradient(
     model, x = build(kernel, Sample(base=base, shape=shape))
     assert kernel.node not in nodes(model(x.detach()))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x.detach())))
+    assert nodes(model(x.detach())) == on_every_output(kernel)
 
 
 @each_kernel
@@ -113,7 +113,7 @@ def test_the_kernel_runs_on_inputs_that_are_not_contiguous(kernel: KernelInfo, n
     assert not x.is_contiguous()
     assert kernel.node not in nodes(model(x))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x)))
+    assert nodes(model(x)) == on_every_output(kernel)
 
 
 @each_kernel
@@ -123,7 +123,7 @@ def test_the_kernel_runs_in_training_and_in_evaluation(kernel: KernelInfo, train
     model.train(training)
     assert kernel.node not in nodes(model(x))
     kernel.patch(model)
-    assert of_every_output(kernel, nodes(model(x)))
+    assert nodes(model(x)) == on_every_output(kernel)
 
 
 @each_kernel
@@ -136,6 +136,6 @@ def test_under_autocast_the_kernel_runs_and_its_output_has_pefts_dtype(
         assert kernel.node not in nodes(model(x))
         want = {name: tensor.dtype for name, tensor in step(model, x).items()}
         kernel.patch(model)
-        assert of_every_output(kernel, nodes(model(x)))
+        assert nodes(model(x)) == on_every_output(kernel)
         got = {name: tensor.dtype for name, tensor in step(model, x).items()}
     assert got == want

@@ -40,23 +40,16 @@ SUBSETS = [
         combinations(kernel.projections, n) for n in range(1, len(kernel.projections) + 1)
     )
 ]
-FROZEN = [
-    pytest.param(kernel, frozen, dx, id=f"{kernel.name}-{frozen}-{'with' if dx else 'without'}-dX")
-    for kernel in KERNELS
-    for dx in (True, False)
-    for frozen in (
-        *(f"{name}.lora_{part}" for name in kernel.projections for part in "AB"),
-        *(("lora_A", "lora_B") if len(kernel.projections) > 1 else ()),
-        *(("lora_",) if dx else ()),
-    )
-]
 LEFT_OUT = [param for param in SUBSETS if len(param.values[1]) >= len(param.values[0].projections) - 1]
 
 
 @each_kernel
-@pytest.mark.parametrize("dtype", ["fp32", "float64"])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), (2, 1, 3)], ids=["2-D", "3-D", "4-D"])
+@pytest.mark.parametrize(
+    "dtype, shape",
+    [("fp32", (6,)), ("fp32", (2, 3)), ("float64", (2, 3)), ("float64", (2, 1, 3))],
+    ids=["fp32-2-D", "fp32-3-D", "float64-3-D", "float64-4-D"],
+)
 def test_outputs_and_gradients_equal_pefts(
     kernel: KernelInfo, dtype: str, bias: bool, shape: tuple[int, ...], device: str, arms: Arms
 ) -> None:
@@ -66,11 +59,10 @@ def test_outputs_and_gradients_equal_pefts(
 
 
 @pytest.mark.parametrize("kernel, subset", SUBSETS)
-@pytest.mark.parametrize("base", ["dense", "nf4"])
 def test_every_subset_of_adapted_projections_equals_pefts(
-    kernel: KernelInfo, subset: tuple[str, ...], base: str, arms: Arms
+    kernel: KernelInfo, subset: tuple[str, ...], arms: Arms
 ) -> None:
-    model, x = build(kernel, Sample(adapted=subset, base=base))
+    model, x = build(kernel, Sample(adapted=subset))
     assert_lora_matters(model, x)
     assert_parity(*arms(kernel, model, x), rtol=RTOL["fp32"], atol=0)
 
@@ -85,13 +77,10 @@ def test_equal_ranks_equal_pefts(kernel: KernelInfo, square: bool, arms: Arms) -
 
 @each_kernel
 @pytest.mark.parametrize("base", ["nf4", "fp4", "nf4-nested"])
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("square", [True, False], ids=["square", "not-square"])
-def test_4_bit_bases_equal_pefts(
-    kernel: KernelInfo, base: str, bias: bool, square: bool, device: str, arms: Arms
-) -> None:
+def test_4_bit_bases_equal_pefts(kernel: KernelInfo, base: str, square: bool, device: str, arms: Arms) -> None:
     """Square siblings differ by a factor of 4 in scale: another one's quant state fits, and is far off."""
-    model, x = build(kernel, Sample(base=base, bias=bias, square=square, device=device))
+    model, x = build(kernel, Sample(base=base, bias=not square, square=square, device=device))
     assert_lora_matters(model, x)
     assert_parity(*arms(kernel, model, x), rtol=1e-5, atol=0)
 
@@ -139,7 +128,7 @@ def test_a_gradient_of_any_layout_gives_pefts_gradients(kernel: KernelInfo, dy: 
 
 
 @each_kernel
-@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (0,), (2, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(), (1, 1), (0,)], ids=str)
 def test_one_row_and_no_row_equal_pefts(kernel: KernelInfo, shape: tuple[int, ...], arms: Arms) -> None:
     model, x = build(kernel, Sample(shape=shape))
     assert_parity(*arms(kernel, model, x), rtol=RTOL["fp32"], atol=0)
@@ -156,17 +145,21 @@ def test_an_input_that_needs_no_gradient_leaves_pefts_adapter_gradients(
     assert_parity(got, want, rtol=RTOL["fp32"], atol=0)
 
 
-@pytest.mark.parametrize("kernel, frozen, input_grad", FROZEN)
-def test_frozen_adapters_get_no_gradient_and_the_rest_pefts(
-    kernel: KernelInfo, frozen: str, input_grad: bool, arms: Arms
+@each_kernel
+@pytest.mark.parametrize("input_grad", [True, False], ids=["with-dX", "without-dX"])
+def test_a_frozen_adapter_gets_no_gradient_and_the_others_pefts(
+    kernel: KernelInfo, input_grad: bool, arms: Arms
 ) -> None:
-    model, x = build(kernel, Sample())
-    for name, parameter in model.named_parameters():
-        if frozen in name:
-            parameter.requires_grad_(False)
-    got, want = arms(kernel, model, x, input_grad=input_grad)
-    assert not any(frozen in name for name in want)
-    assert_parity(got, want, rtol=RTOL["fp32"], atol=0)
+    """Each A and each B in turn, then every A, every B, and (where dX is left to compute) all of them."""
+    each = [f"{projection}.lora_{part}" for projection in kernel.projections for part in "AB"]
+    for frozen in (*each, "lora_A", "lora_B", *(["lora_"] if input_grad else [])):
+        model, x = build(kernel, Sample())
+        for name, parameter in model.named_parameters():
+            if frozen in name:
+                parameter.requires_grad_(False)
+        got, want = arms(kernel, model, x, input_grad=input_grad)
+        assert not any(frozen in name for name in want)
+        assert_parity(got, want, rtol=RTOL["fp32"], atol=0)
 
 
 @each_kernel
@@ -240,28 +233,48 @@ def test_gradcheck_in_float64_with_each_projection_unadapted_in_turn(
 
 
 @each_kernel
-@pytest.mark.parametrize("dtype, autocast", [("fp32", torch.bfloat16), ("mixed", torch.bfloat16)])
-@pytest.mark.parametrize("base", ["dense", "nf4"])
+@pytest.mark.parametrize("base, dtype", [("dense", "fp32"), ("dense", "mixed"), ("nf4", "fp32"), ("nf4", "mixed")])
 def test_under_autocast_outputs_and_gradients_are_pefts(
-    kernel: KernelInfo, dtype: str, autocast: torch.dtype, base: str, device: str, arms: Arms
+    kernel: KernelInfo, base: str, dtype: str, device: str, arms: Arms
 ) -> None:
     """Both arms run the same GEMMs in the same 16-bit dtype; sums may round in another order."""
     model, x = build(kernel, Sample(base=base, dtype=dtype, device=device))
-    with torch.autocast(device, dtype=autocast):
+    with torch.autocast(device, dtype=torch.bfloat16):
         got, want = arms(kernel, model, x)
     assert_parity(got, want, rtol=2e-2, atol=0)
 
 
 @each_kernel
-def test_an_autocast_region_leaves_gradients_to_layers_that_peft_runs_afterwards(
+@pytest.mark.parametrize("base", ["dense", "nf4"])
+@pytest.mark.parametrize("inside", [True, False], ids=["forward-inside", "forward-outside"])
+def test_gradients_are_the_same_whichever_region_the_backward_is_called_in(
+    kernel: KernelInfo, base: str, inside: bool
+) -> None:
+    """The forward settles the dtypes: autocast around the call of `backward()` changes nothing."""
+    model, x = build(kernel, Sample(base=base))
+    kernel.patch(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+        outputs = outputs_of(model(x))
+    wanted = [x, *(parameter for parameter in model.parameters() if parameter.requires_grad)]
+    grads = []
+    for enabled in (True, False):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            dy = random_dy(outputs, seed=5)
+            grads.append(torch.autograd.grad(outputs, wanted, dy, retain_graph=True))
+    for in_region, out_of_region in zip(*grads, strict=True):
+        torch.testing.assert_close(in_region, out_of_region, rtol=0, atol=0)
+
+
+@each_kernel
+def test_a_kernel_leaves_the_region_it_ran_in_as_it_was(
     kernel: KernelInfo, step: Callable[..., dict[str, Tensor]]
 ) -> None:
-    """A cast that a kernel caches without a graph would be read by PEFT's layers later in the region."""
-    patched, x = build(kernel, Sample())
+    """A cast cached without a graph would be read by PEFT's layers later in the region."""
+    model, x = build(kernel, Sample())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        want = step(patched, x)
-        kernel.patch(patched)
-        patched(x.detach())
-        kernel.unpatch(patched)
-        got = step(patched, x)
+        want = step(model, x)
+        kernel.patch(model)
+        model(x.detach())
+        kernel.unpatch(model)
+        got = step(model, x)
     assert_parity(got, want, rtol=0, atol=0)

@@ -80,18 +80,20 @@ def outcome(model: nn.Module, x: Tensor) -> Outcome:
         return type(error).__name__
 
 
-def same(got: Outcome, want: Outcome) -> bool:
-    """Whether two outcomes are equal to the bit."""
+def unlike(got: Outcome, want: Outcome, within: float = 0.0) -> str:
+    """How two outcomes differ, in words; empty if they don't by more than `within` times the largest value."""
     if isinstance(got, str) or isinstance(want, str):
-        return isinstance(got, str) and isinstance(want, str) and got == want
-    return len(got) == len(want) and all(map(torch.equal, got, want))
+        return "" if got == want else f"{raised(got)}, not {raised(want)}"
+    for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
+        error = (ours - theirs).abs().max().item()
+        if not error <= within * theirs.abs().max().item():
+            return f"output {index} differs by {error:.3g}"
+    return ""
 
 
-def close(got: Outcome, want: Outcome) -> bool:
-    """Whether two outcomes are equal up to rounding (and to what merging adds and unmerging takes off again)."""
-    if isinstance(got, str) or isinstance(want, str):
-        return got == want
-    return all(torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4) for ours, theirs in zip(got, want, strict=True))
+def raised(one: Outcome) -> str:
+    """An outcome in short."""
+    return f"raised {one}" if isinstance(one, str) else f"{len(one)} outputs"
 
 
 def told(model: nn.Module, path: str) -> str:
@@ -305,7 +307,7 @@ def handed_back(kernel: KernelInfo, model: nn.Module, x: Tensor, want: Outcome, 
     if reason:
         assert told(model, BLOCKS[kernel.kind]).startswith(f"PEFT: {reason}")
     got = outcome(model, x)
-    assert same(got, want)
+    assert not unlike(got, want)
     assert isinstance(got, str) or kernel.node not in [type(out.grad_fn).__name__ for out in got]
 
 
@@ -329,8 +331,8 @@ def test_a_state_that_peft_must_handle_hands_the_call_back(
         kernel.unpatch(model)
         want = outcome(model, x)
         assert kernel.node not in nodes(tuple(want))
-        assert change in SILENT or not close(before, want)
-        assert same(got, want)
+        assert change in SILENT or unlike(before, want, 1e-3)
+        assert not unlike(got, want)
 
 
 @table(BUILT, list(KERNELS))
@@ -343,7 +345,7 @@ def test_an_adapter_that_peft_must_handle_is_left_to_it(
         before = outcome(model, x)
         change(At(model, projection))
         want = outcome(model, x)
-        assert not close(before, want)
+        assert unlike(before, want, 1e-3)
         kernel.patch(model)
         handed_back(kernel, model, x, want, reason)
 
@@ -448,7 +450,7 @@ def test_the_kernel_runs_again_when_the_state_has_passed(
     back(at)
     assert kernel.node in nodes(model(x))
     assert told(model, BLOCKS[kernel.kind]) == "kernel"
-    assert close(outcome(model, x), want)
+    assert not unlike(outcome(model, x), want, 1e-5)
 
 
 @each_kernel

@@ -26,7 +26,7 @@ def left_to_peft(model: nn.Module, x: Tensor, nodes: Nodes, reason: str, path: s
     assert patch_swiglu(model) == 0
     assert delegation_reasons(model)[path] == f"PEFT: {reason}"
     got = model(x)
-    assert torch.equal(got, want)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
     assert nodes(got) != [NODE]
 
 
@@ -86,6 +86,19 @@ def test_a_block_without_an_act_fn_is_left_to_peft(nodes: Nodes) -> None:
         "Inline", (nn.Module,), {"forward": lambda s, x: s.down_proj(gelu(s.gate_proj(x)) * s.up_proj(x))}
     )
     left_to_peft(model, x, nodes, "no act_fn")
+
+
+def test_a_block_with_another_layer_in_it_is_left_to_peft(nodes: Nodes) -> None:
+    """A norm or a dropout between the products: a kernel would leave it out."""
+    model, x = build("swiglu-mlp", Sample())
+    mlp: Any = model.get_submodule("mlp")
+    mlp.norm = nn.LayerNorm(mlp.down_proj.in_features)
+    mlp.__class__ = type(
+        "Normed",
+        (nn.Module,),
+        {"forward": lambda s, x: s.down_proj(s.norm(s.act_fn(s.gate_proj(x)) * s.up_proj(x)))},
+    )
+    left_to_peft(model, x, nodes, "other layers in the block: norm")
 
 
 def test_an_activation_exchanged_after_patching_is_left_to_peft(nodes: Nodes) -> None:
@@ -150,7 +163,7 @@ def test_an_expert_is_left_to_peft(path: str, nodes: Nodes) -> None:
     outer.config = SimpleNamespace(hidden_act="silu")
     assert patch_swiglu(outer) == 0
     assert delegation_reasons(outer)[path] == "PEFT: MoE expert"
-    assert torch.equal(mlp(x), want)
+    torch.testing.assert_close(mlp(x), want, rtol=0, atol=0)
     assert nodes(mlp(x)) != [NODE]
     dense = nested(path.replace("expert", "layer"), mlp)
     dense.config = outer.config
@@ -183,7 +196,7 @@ def test_extra_arguments_are_the_blocks_own(how: str, nodes: Nodes) -> None:
     want = mlp(x, x)
     assert patch_swiglu(model) == 1
     got = mlp(x, x) if how == "positional" else mlp(x, residual=x)
-    assert torch.equal(got, want)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
     assert nodes(got) != [NODE]
     assert delegation_reasons(model)["mlp"] == "PEFT: extra call arguments"
     assert nodes(mlp(x)) == [NODE]
