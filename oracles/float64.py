@@ -6,15 +6,15 @@ than any tolerance that would still see a fault. Both are therefore measured aga
 dB, seed by seed. The scale is a power of two, which no arm rounds: with another one, two right kernels that
 scale different factors differ by more than 2x in one of fifty tensors.
 
-Right kernels cross the line now and then: one that rounds at other places than PEFT does so in a few seeds of
-a hundred, and six right ones went as far as 3.05 in 17,000 tensors. So one seed in twenty may, up to 4x; the
-12 and 3 seeds of the rule itself leave no room for one.
+The largest error is one element's luck, so beside it stands a steadier figure: per tensor the ratio of root mean
+square errors, median over the seeds. Right kernels that round at other places than PEFT stay under 1.05 with it,
+outputs at 1.00, since kernel and PEFT run the same base product; one rounding more (a LoRA term cast before it is
+added, SiLU's slope in 16 bits) lies between 1.07 and 1.4. It takes an adapter as large as the base to show, which
+the sample models have, and a dozen seeds: over fewer it is reported and not judged.
 
-The largest error is one element's luck, so beside it stands a steadier figure: the ratio of the errors' root
-mean squares, pooled over all seeds. For the output it may not exceed 1.05: kernel and PEFT run the same base
-product, and a kernel that rounds its sum no more often than PEFT has PEFT's error. One rounding more moves
-the maximum in some seeds and the mean square in all. It takes an adapter as large as the base to show, which
-the sample models have.
+With it in place a lucky seed need not be feared: the four right SwiGLU and QKV kernels of the tests cross 2x in up
+to one seed in fifty, and reached 3.1. So one seed in twelve may cross, not beyond 4x. The three seeds of the NF4
+fixture leave no room for one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ ID = "float64"
 DENSE_SEEDS = tuple(range(12))
 NF4_SEEDS = (3, 7, 11)
 OUTPUT_RMS_LIMIT = 1.05
-SEEDS_PER_LUCKY_ONE = 20
+GRADIENT_RMS_LIMIT = 1.1
+SEEDS_FOR_A_MEDIAN = 12
+SEEDS_PER_LUCKY_ONE = 12
 LUCK = 4.0
 RATIO = "x PEFT's error"
 
@@ -56,7 +58,7 @@ class Run:
 
     seed: int
     ratios: dict[str, float]  # of the largest errors, by tensor
-    squares: dict[str, tuple[float, float]]  # sums of squared errors of kernel and of PEFT
+    rms: dict[str, float]  # of the root mean square errors
     equal: int  # tensors that are PEFT's bit for bit
 
 
@@ -89,7 +91,7 @@ def run_seed(info: KernelInfo, make: Make, seed: int, runs: list[Run]) -> list[F
     arms = three_arms(info, make)
     ratios = error_ratios(arms.got, arms.reference, arms.exact)
     equal = sum(torch.equal(arms.got[name], arms.reference[name]) for name in ratios)
-    runs.append(Run(seed, ratios, squared_errors(arms), equal))
+    runs.append(Run(seed, ratios, rms_ratios(arms), equal))
     return []
 
 
@@ -109,7 +111,7 @@ def figures_of(layout: str, runs: list[Run]) -> list[Figure]:
         run = max(runs, key=lambda run: nan_as_inf(run.ratios[tensor]))
         name = f"{layout}: {short(tensor)}, worst at seed {run.seed}"
         figures.append(Figure(name, run.ratios[tensor], unit=RATIO))
-        figures.append(rms_figure(layout, tensor, [run.squares[tensor] for run in runs]))
+        figures.append(rms_figure(layout, tensor, [run.rms[tensor] for run in runs]))
     return figures
 
 
@@ -125,25 +127,30 @@ def max_ratio(run: Run) -> float:
     return run.ratios[worst_of(run.ratios)]
 
 
-def rms_figure(layout: str, tensor: str, squares: list[tuple[float, float]]) -> Figure:
-    """Ratio of root mean squares over all seeds; judged for outputs, reported for gradients."""
-    ours, theirs = (sum(column) for column in zip(*squares, strict=True))
-    ratio = (ours / theirs) ** 0.5 if theirs > 0 else (1.0 if ours == 0 else float("inf"))
-    name = f"{layout}: {short(tensor)}, rms over {len(squares)} seeds"
-    if not tensor.startswith("out"):
+def rms_figure(layout: str, tensor: str, ratios: list[float]) -> Figure:
+    """Median over the seeds of the ratios of root mean squares; judged when there are enough seeds."""
+    ratio = statistics.median(map(nan_as_inf, ratios))
+    name = f"{layout}: {short(tensor)}, rms, median of {len(ratios)} seeds"
+    if len(ratios) < SEEDS_FOR_A_MEDIAN:
         return Figure(name, ratio, unit=RATIO)
-    return Figure(name, ratio, OUTPUT_RMS_LIMIT, RATIO, ratio <= OUTPUT_RMS_LIMIT)
+    limit = OUTPUT_RMS_LIMIT if tensor.startswith("out") else GRADIENT_RMS_LIMIT
+    return Figure(name, ratio, limit, RATIO, ratio <= limit)
 
 
-def squared_errors(arms: Arms) -> dict[str, tuple[float, float]]:
-    """Sums of squared errors against float64, of the kernel and of PEFT, by tensor."""
+def rms_ratios(arms: Arms) -> dict[str, float]:
+    """Root mean square error of the kernel as a multiple of PEFT's, by tensor."""
 
     def total(tensor: Tensor, exact: Tensor) -> float:
         return float((tensor - exact).square().sum())
 
-    return {
-        name: (total(arms.got[name], exact), total(arms.reference[name], exact)) for name, exact in arms.exact.items()
-    }
+    ratios = {}
+    for name, exact in arms.exact.items():
+        ours, theirs = total(arms.got[name], exact), total(arms.reference[name], exact)
+        if theirs > 0:
+            ratios[name] = math.sqrt(ours / theirs)
+        else:
+            ratios[name] = 1.0 if ours == 0 else math.inf
+    return ratios
 
 
 def maker(info: KernelInfo, layout: str, seed: int, options: Options) -> Make:
@@ -159,7 +166,7 @@ def maker(info: KernelInfo, layout: str, seed: int, options: Options) -> Make:
         seed=seed,
         dtype="bf16" if nf4 else "mixed",
         base="nf4-nested" if nf4 else "dense",
-        shape=(2, 5),
+        shape=(4, 16),
         bias=False,
         ranks=(4,) * len(info.projections),
         alpha=8,

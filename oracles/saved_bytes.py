@@ -156,7 +156,7 @@ def dense_figures(info: KernelInfo, shape: Shape, dtype: str, device: str) -> li
     try:
         kernel = kernel_figures(info, make, name, parts.kernel(base * parts.weights, base, lora))
     except Exception as error:
-        if device != "meta":
+        if isinstance(error, NotRunError) or device != "meta":
             raise
         kernel = [Figure(f"{name}: kernel", f"not run: on the meta device it raises {one_line(error)}")]
     saving = [Figure(f"{name}: saving", peft - f.value, unit="B") for f in kernel if isinstance(f.value, int)]

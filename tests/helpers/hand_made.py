@@ -1,4 +1,4 @@
-"""LoRA kernels written for the tests of the oracles: three right ones, unlike the reference kernels, and wrong ones.
+"""LoRA kernels written for the tests of the oracles: right ones, unlike the reference kernels, and wrong ones.
 
 A kernel here is a `Formula` (what is computed, what the backward computes) made into an autograd Function by
 `kernel`, which also writes the patcher. Everything else, reading PEFT's layers, taking quant states apart, handing
@@ -240,7 +240,7 @@ def kernel(
     return KernelInfo(name, kind, f"{name}Backward", patch, unpatch, names)
 
 
-# --- three right kernels ----------------------------------------------------------------------------------
+# --- right kernels ----------------------------------------------------------------------------------
 
 
 class Einsum(Formula):
@@ -377,10 +377,90 @@ class Recomputed(Formula):
         return dX, pairs
 
 
+class Staged(Formula):
+    """The SwiGLU block by hand: dX is `(gate + up) + (their adapters)`, and dM U is multiplied in fp32.
+
+    With these two choices it errs as the implementation did that the NF4 fixture's ratios were published for.
+    """
+
+    def slope(self, G: Tensor) -> Tensor:
+        wide = G.to(torch.promote_types(G.dtype, torch.float32))
+        return torch.sigmoid(wide) * (1 + wide * (1 - torch.sigmoid(wide)))
+
+    def spare(self, M: Tensor) -> tuple[Tensor, ...]:
+        """What else the forward keeps."""
+        return ()
+
+    def forward(self, x: Tensor, parts: list[Part]) -> Any:
+        gate, up, down = parts
+        seen = [part for part in (gate, up) if part.A is not None]
+        H = F.linear(x.to(seen[0].lora), torch.cat([p.A.to(p.lora) for p in seen])) if seen else None
+        H_g, H_u = self.halves(H, gate, up)
+        G, U = self.project(x, gate, H_g), self.project(x, up, H_u)
+        M = F.silu(G) * U
+        return (self.project(M, down, self.hidden(M, down)),), (G, U, H, *self.spare(M))
+
+    def halves(self, H: Tensor | None, gate: Part, up: Part) -> list[Tensor | None]:
+        pieces = iter(H.split([len(p.A) for p in (gate, up) if p.A is not None], dim=-1) if H is not None else ())
+        return [None if part.A is None else next(pieces) for part in (gate, up)]
+
+    def hidden(self, x: Tensor, part: Part) -> Tensor | None:
+        return None if part.A is None else F.linear(x.to(part.lora), part.A.to(part.lora))
+
+    def project(self, x: Tensor, part: Part, H: Tensor | None) -> Tensor:
+        bias = None if part.bias is None else part.bias.to(part.base)
+        Y = F.linear(x.to(part.base), part.W(), bias).to(part.out)
+        return Y if H is None else total(Y, F.linear(H, part.B.to(part.lora)) * part.s, Y.dtype)
+
+    def backward(self, x: Tensor, parts: list[Part], kept: Any, dys: Any, needs_x: bool) -> Any:
+        gate, up, down = parts
+        G, U, H = (None if tensor is None else flat(tensor) for tensor in kept[:3])
+        X, dY, M = flat(x), flat(dys[0]), F.silu(G) * U
+        dH_d, dB_d = self.adapter(down, self.hidden(M, down), dY)
+        dM = self.through(down, dY, dH_d, M.dtype)
+        wide = torch.promote_types(G.dtype, torch.float32)
+        dG = (dM.to(wide) * U.to(wide) * self.slope(G).to(wide)).to(G.dtype)
+        dU = (dM * F.silu(G)).to(U.dtype)
+        H_g, H_u = self.halves(H, gate, up)
+        (dH_g, dB_g), (dH_u, dB_u) = self.adapter(gate, H_g, dG), self.adapter(up, H_u, dU)
+        dA_g, dA_u = self.shared_dA(X, (gate, up), (dH_g, dH_u))
+        dA_d = None if dH_d is None else (dH_d.t() @ M.to(down.lora)).to(down.A.dtype)
+        dX = self.dX(x, (gate, up), (dG, dU), (dH_g, dH_u)) if needs_x else None
+        return dX, [(dA_g, dB_g), (dA_u, dB_u), (dA_d, dB_d)]
+
+    def adapter(self, part: Part, H: Tensor | None, dY: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """dH and dB."""
+        if part.A is None:
+            return None, None
+        scaled = dY.to(part.lora) * part.s
+        return scaled @ part.B.to(part.lora), (scaled.t() @ H).to(part.B.dtype)
+
+    def through(self, part: Part, dY: Tensor, dH: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """The gradient of a projection's input."""
+        base = (dY.to(part.base) @ part.W()).to(dtype)
+        return base if dH is None else total(base, dH @ part.A.to(part.lora), dtype)
+
+    def shared_dA(self, X: Tensor, parts: tuple[Part, ...], dHs: tuple[Tensor | None, ...]) -> Any:  # noqa: N802
+        there = [dH for dH in dHs if dH is not None]
+        if not there:
+            return [None, None]
+        rows = iter((torch.cat(there, dim=1).t() @ X.to(there[0].dtype)).split([dH.shape[1] for dH in there]))
+        return [None if dH is None else next(rows).to(part.A.dtype) for part, dH in zip(parts, dHs, strict=True)]
+
+    def dX(self, x: Tensor, parts: Any, dYs: Any, dHs: Any) -> Tensor:  # noqa: N802
+        bases = [(dY.to(part.base) @ part.W()).to(x.dtype) for part, dY in zip(parts, dYs, strict=True)]
+        dX = bases[0] + bases[1]
+        terms = [dH @ part.A.to(dH.dtype) for part, dH in zip(parts, dHs, strict=True) if dH is not None]
+        if terms:
+            dX = total(dX, terms[0] if len(terms) == 1 else terms[0] + terms[1], x.dtype)
+        return dX.reshape(x.shape)
+
+
 RIGHT = (
     kernel("EinsumLinear", "linear", Einsum()),
     kernel("ColumnQKV", "qkv", Columns()),
     kernel("RecomputedSwiGLU", "swiglu-mlp", Recomputed()),
+    kernel("StagedSwiGLU", "swiglu-mlp", Staged()),
 )
 
 
@@ -588,6 +668,20 @@ class GateClamped(Recomputed):
             F.silu = silu
 
 
+class SlopeChain(Staged):
+    """SiLU's slope in the activation's own 16 bits, rounded at every step."""
+
+    def slope(self, G: Tensor) -> Tensor:
+        return torch.sigmoid(G) * (1 + G * (1 - torch.sigmoid(G)))
+
+
+class ProductKept(Staged):
+    """M is saved although it can be computed again."""
+
+    def spare(self, M: Tensor) -> tuple[Tensor, ...]:
+        return (M,)
+
+
 class NoGraph(Entry):
     """The block runs under no_grad: a right output without a graph."""
 
@@ -644,10 +738,14 @@ WRONG = {
         kernel("NoGraph", "linear", Einsum(), entry=NoGraph),
         kernel("OnlyThreeDimensions", "linear", Einsum(), takes=in_three_dimensions),
     ),
-    "float64": (kernel("TermCastFirst", "linear", TermCastFirst()),),
+    "float64": (
+        kernel("TermCastFirst", "linear", TermCastFirst()),
+        kernel("SlopeChain", "swiglu-mlp", SlopeChain()),
+    ),
     "saved-bytes": (
         kernel("WeightOnCtx", "linear", Einsum(), on_ctx=(0,)),
         kernel("WeightSavedDense", "linear", WeightSavedDense()),
+        kernel("ProductKept", "swiglu-mlp", ProductKept()),
     ),
     "gemms": (
         kernel("SplitInput", "qkv", SplitInput()),
