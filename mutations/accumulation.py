@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.operations import Operation, operations
 from fastlora_verify.mutations.terms import (
     QUANT,
-    Binary,
-    binaries,
     factor,
     is_base_term,
     named,
@@ -26,7 +25,7 @@ from fastlora_verify.mutations.values import Value
 
 
 def find(view: KernelView) -> Iterator[Site]:
-    for add in binaries(view, "backward", "add"):
+    for add in operations(view, "backward", "add"):
         if "X" not in {kind for kind, _ in view.feeding(add.node)} or not view.in_backward(add.node):
             continue
         loop = next((a for a in add.module.ancestors(add.node) if isinstance(a, cst.For)), None)
@@ -37,18 +36,18 @@ def find(view: KernelView) -> Iterator[Site]:
             yield from _dropped_terms(view, add)
 
 
-def _dropped_terms(view: KernelView, add: Binary) -> Iterator[Site]:
+def _dropped_terms(view: KernelView, add: Operation) -> Iterator[Site]:
     """A base term on one side, other projections' base terms on the other: drop the one side."""
     for side, other in add.sides:
-        if not is_base_term(side.value) or not _has_base_term(other.value) or isinstance(add.node, cst.AugAssign):
+        if not is_base_term(side.value) or not _has_base_term(other.value):
             continue
         names = _base_siblings(side.value)
-        gist = f"`{one_line(add.module.code(add.node), 90)}` without the term of {'+'.join(sorted(names))}"
-        edit = add.module.replace(add.node, add.without(side))
-        yield Site(add.module, add.module.enclosing(add.node), named(view, names), add.node, (edit,), gist)
+        gist = f"`{one_line(add.code, 90)}` without the term of {'+'.join(sorted(names))}"
+        what, scope = named(view, names), add.module.enclosing(add.node)
+        yield Site(add.module, scope, what, add.node, (add.without(side),), gist)
 
 
-def _shortened_loop(add: Binary, loop: cst.For) -> Site:
+def _shortened_loop(add: Operation, loop: cst.For) -> Site:
     module = add.module
     text = f"list({module.code(loop.iter)})[:-1]"
     gist = f"`for {module.code(loop.target)} in …` leaves its last element out"
@@ -80,7 +79,7 @@ def _feeds_sum(value: Value, part: Value) -> bool:
     return False
 
 
-def _below(view: KernelView, add: Binary) -> frozenset[str]:
+def _below(view: KernelView, add: Operation) -> frozenset[str]:
     found: set[str] = set()
     for value in view.seen("backward").get(add.node, []):
         for arg in value.args[:2]:

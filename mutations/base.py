@@ -23,7 +23,7 @@ class KernelRoles:
     entries: tuple[str, ...]  # the patched forwards
     guards: tuple[str, ...]  # functions that decide whether PEFT must run
     helpers: tuple[str, ...]  # functions that forward and backward call
-    patcher: str
+    patcher: str  # empty: none in the target
     unpatcher: str
     node: str  # grad_fn name of the kernel's output
 

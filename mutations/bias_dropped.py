@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import binaries, is_pure, named, one_line, siblings
+from fastlora_verify.mutations.operations import operations
+from fastlora_verify.mutations.terms import is_pure, named, one_line, siblings
 
 
 def find(view: KernelView) -> Iterator[Site]:
@@ -28,14 +29,12 @@ def find(view: KernelView) -> Iterator[Site]:
                 what = named(view, names)
                 edit = module.replace(arg.value, "None")
                 yield Site(module, module.enclosing(node), what, arg.value, (edit,), gist)
-    for add in binaries(view, "forward", "add"):
+    for add in operations(view, "forward", "add"):
         for bias, other in add.sides:
             if is_pure(bias.value, "bias") and not is_pure(other.value, "bias"):
-                gist = f"`{one_line(add.module.code(add.node), 90)}` without its bias"
-                text = "pass" if isinstance(add.node, cst.AugAssign) else add.without(bias)
-                what = named(view, siblings(bias.value))
-                edit = add.module.replace(add.node, text)
-                yield Site(add.module, add.module.enclosing(add.node), what, add.node, (edit,), gist)
+                gist = f"`{one_line(add.code, 90)}` without its bias"
+                what, scope = named(view, siblings(bias.value)), add.module.enclosing(add.node)
+                yield Site(add.module, scope, what, add.node, (add.without(bias),), gist)
 
 
 MUTATIONS = (

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.terms import Binary, Operand, binaries, is_pure, kinds, one_line, parenthesised
+from fastlora_verify.mutations.operations import Operand, Operation, operations
+from fastlora_verify.mutations.terms import is_pure, kinds, one_line, parenthesised
 
 FIELDS = {"A": "dA", "X": "dX"}
 
@@ -20,7 +21,7 @@ FIELDS = {"A": "dA", "X": "dX"}
 def _find(part: str, slot: str) -> Callable[[KernelView], Iterator[Site]]:
     def find(view: KernelView) -> Iterator[Site]:
         for operator in ("mul", "div"):
-            for binary in binaries(view, "backward", operator):
+            for binary in operations(view, "backward", operator):
                 fed = {kind for kind, _ in view.feeding(binary.node)}
                 dropped = _dropped_side(binary, part)
                 if dropped is None or slot not in fed or fed & (set(FIELDS) - {slot}):
@@ -66,8 +67,8 @@ def _at_calls(view: KernelView, part: str, slot: str) -> Iterator[Site]:
         yield Site(module, module.enclosing(node), "", node, (module.replace(node, text),), gist)
 
 
-def _dropped_side(binary: Binary, part: str) -> Operand | None:
-    sides = binary.sides if binary.kind == "mul" else ((binary.right, binary.left),)
+def _dropped_side(binary: Operation, part: str) -> Operand | None:
+    sides = list(binary.sides) if binary.kind == "mul" else [(binary.operands[1], binary.operands[0])]
     for one, other in sides:
         if kinds(other.value) <= {"mask", "dropout"} and part == "rescale" and binary.kind == "mul":
             continue
@@ -82,11 +83,10 @@ def _dropped_side(binary: Binary, part: str) -> Operand | None:
     return None
 
 
-def _site(binary: Binary, dropped: Operand) -> Site:
-    module, node = binary.module, binary.node
-    text = "pass" if isinstance(node, cst.AugAssign) else binary.without(dropped)
-    gist = f"`{one_line(module.code(node), 90)}` becomes `{one_line(text, 90)}`"
-    return Site(module, module.enclosing(node), "", node, (module.replace(node, text),), gist)
+def _site(binary: Operation, dropped: Operand) -> Site:
+    module, node, edit = binary.module, binary.node, binary.without(dropped)
+    gist = f"`{one_line(binary.code, 90)}` becomes `{one_line(edit.text, 90)}`"
+    return Site(module, module.enclosing(node), "", node, (edit,), gist)
 
 
 def _mutation(part: str, slot: str) -> Mutation:

@@ -51,7 +51,8 @@ def exits(view: KernelView) -> Iterator[Exit]:
         yield from (e for e in _exits(place) if isinstance(e.last, cst.Return) and id(e.last.value) in backs)
     for place in view.guards:
         yield from (e for e in _exits(place) if _refuses(place, e.last))
-    yield from (e for e in _exits(view.patcher) if isinstance(e.last, cst.Continue) or _gives_up(e.last))
+    if view.patcher is not None:
+        yield from (e for e in _exits(view.patcher) if isinstance(e.last, cst.Continue) or _gives_up(e.last))
 
 
 def _exits(place: Place) -> Iterator[Exit]:
@@ -83,6 +84,23 @@ def is_predicate(place: Place) -> bool:
     """Whether a guard answers yes or no."""
     values = returned(place)
     return bool(values) and any(v is not None and m.matches(v, BOOLEAN) for v in values)
+
+
+def _answers(place: Place) -> bool:
+    """`return isinstance(…)`, `return a or b`: an answer that is computed."""
+    check = m.Call(func=m.Name("isinstance") | m.Name("any") | m.Name("all") | m.Name("hasattr"))
+    yes_or_no = check | m.Comparison() | m.BooleanOperation() | m.UnaryOperation(operator=m.Not())
+    values = returned(place)
+    return bool(values) and all(v is not None and m.matches(v, yes_or_no) for v in values)
+
+
+def is_guard(place: Place) -> bool:
+    """Whether a function looks like one that decides: it answers yes or no, with a reason, or gives up early."""
+    if is_predicate(place) or _answers(place) or gives_reasons(place) or _hands_on_reasons(place):
+        return True
+    values = returned(place)
+    nones = [v for v in values if v is None or m.matches(v, m.Name("None"))]
+    return bool(nones) and len(nones) < len(values) and any(_refuses(place, e.last) for e in _exits(place))
 
 
 def _refuses(place: Place, last: cst.BaseSmallStatement) -> bool:

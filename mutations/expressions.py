@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 from fastlora_verify.mutations.calls import Calls
 from fastlora_verify.mutations.tree import children
-from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, resolve
+from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, known_items, resolve
 
 if TYPE_CHECKING:
     from fastlora_verify.mutations.interpret import Env
@@ -17,6 +17,7 @@ LAYER_ATTRIBUTES = {
     "lora_A": "A",
     "lora_B": "B",
     "scaling": "scaling",
+    "lora_alpha": "scaling",
     "lora_dropout": "dropout",
     "weight": "W",
     "bias": "bias",
@@ -54,7 +55,7 @@ class Expressions(Calls):
         if node.value in {"True", "False"}:
             return Value("const", node, const=node.value == "True")
         found = env.get(node.value)
-        return Value("use", node, (found,)) if found is not None else Value("unknown", node, name=node.value)
+        return Value("use", node, (found,)) if found is not None else Value("library", node, name=node.value)
 
     def eval_Integer(self, node: cst.Integer, env: Env) -> Value:
         return Value("const", node, const=node.evaluated_value)
@@ -83,11 +84,26 @@ class Expressions(Calls):
         if operator == "Add" and a.kind == "seq" and b.kind == "seq":
             rests = [r for r in (a.rest, b.rest) if r is not None]
             return Value("seq", node, items=(*(a.items or ()), *(b.items or ())), rest=join(rests) if rests else None)
+        if operator == "Multiply" and "seq" in {a.kind, b.kind}:
+            return _repeated(node, *((a, b) if a.kind == "seq" else (b, a)))
         if a.kind == "const" and b.kind == "const" and operator in {"Add", "Subtract", "Multiply"}:
             folded = fold(operator, a.const, b.const)
             if folded is not None:
                 return Value("const", node, const=folded)
         return Value(BINARY.get(operator, "op"), node, (left, right))
+
+    def _keeps(self, test: cst.BaseExpression, env: Env) -> bool | None:
+        """Whether `if x is not None` (or `if x`) lets an element pass; None where the test is another."""
+        value = self.eval(test, env)
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            target = test.comparisons[0]
+            against_none = isinstance(target.comparator, cst.Name) and target.comparator.value == "None"
+            if not against_none or not isinstance(target.operator, cst.IsNot | cst.NotEqual):
+                return None
+            value = self.eval(test.left, env)
+        elif not isinstance(test, cst.Name):
+            return None
+        return resolve(value).kind != "none"
 
     def eval_BooleanOperation(self, node: cst.BooleanOperation, env: Env) -> Value:
         left, right = self.eval(node.left, env), self.eval(node.right, env)
@@ -105,6 +121,23 @@ class Expressions(Calls):
         value = self.eval(node.value, env)
         self.assign(node.target, value, env)
         return value
+
+    def eval_FormattedString(self, node: cst.FormattedString, env: Env) -> Value:
+        """Known text where every part is known: `f"{name}_proj"`."""
+        text: str | None = ""
+        for part in node.parts:
+            if isinstance(part, cst.FormattedStringExpression):
+                value = resolve(self.eval(part.expression, env))
+                plain = value.kind == "const" and part.format_spec is None and part.conversion is None
+                text = f"{text}{value.const}" if plain and text is not None else None
+            elif isinstance(part, cst.FormattedStringText) and text is not None:
+                text += part.value
+        return Value("const", node, const=text) if text is not None else Value("unknown", node)
+
+    def eval_ConcatenatedString(self, node: cst.ConcatenatedString, env: Env) -> Value:
+        left, right = resolve(self.eval(node.left, env)), resolve(self.eval(node.right, env))
+        known = left.kind == right.kind == "const"
+        return Value("const", node, const=f"{left.const}{right.const}") if known else Value("unknown", node)
 
     def eval_Lambda(self, node: cst.Lambda, env: Env) -> Value:
         return UNKNOWN
@@ -152,12 +185,13 @@ class Expressions(Calls):
                 return
             iterable = self.eval(clause.iter, env)
             known = resolve(iterable)
-            exact = exact and known.kind == "seq" and known.rest is None and not clause.ifs
+            exact = exact and known_items(known) is not None
             for element in elements(iterable):
                 self.assign(clause.target, element, env)
-                for test in clause.ifs:
-                    self.eval(test.test, env)
-                loop(clause.inner_for_in)
+                kept = [self._keeps(test.test, env) for test in clause.ifs]
+                exact = exact and None not in kept
+                if False not in kept:
+                    loop(clause.inner_for_in)
 
         loop(node.for_in)
         env.names = before
@@ -175,8 +209,12 @@ class Expressions(Calls):
         return self._comprehension(node, node.elt, env)
 
     def eval_DictComp(self, node: cst.DictComp, env: Env) -> Value:
-        value = self._comprehension(node, node.value, env)
-        return Value("dict", node, (value,))
+        keys, value = self._comprehension(node, node.key, env), self._comprehension(node, node.value, env)
+        known, held = known_items(keys), known_items(value)
+        if known is None or held is None or any(resolve(k).kind != "const" for k in known):
+            return Value("dict", node, (value,))
+        attrs = {f"[{resolve(k).const!r}]": v for k, v in zip(known, held, strict=True)}
+        return Value("dict", node, held, attrs=attrs)
 
     # -- attributes ---------------------------------------------------------------------------------------
 
@@ -191,8 +229,17 @@ class Expressions(Calls):
         value = options[0]
         if value.kind == "none":
             return UNKNOWN
+        if value.kind == "library":  # torch.nn.functional
+            return Value("library", node, name=name)
         if name in value.attrs:
             return Value("use", node, (value.attrs[name],))
+        if value.kind == "module":
+            found = self.module_env(self.source.modules[value.name]).get(name)
+            return Value("use", node, (found,)) if found is not None else UNKNOWN
+        if value.kind == "instance" and value.scope is not None:
+            method = self._property(value, name)
+            if method is not None:
+                return self.call_function(method, [holder], {})
         if value.kind == "ctx":
             return self.ctx_attribute(value, name, node)
         if value.kind in {"object", "self"}:
@@ -203,9 +250,18 @@ class Expressions(Calls):
             return Value("move", node, (holder,), name=name)
         return self._tensor_attribute(value, holder, name, node)
 
+    def _property(self, value: Value, name: str) -> Value | None:
+        assert value.scope is not None
+        scope = f"{value.scope[1]}.{name}"
+        node = self.source.modules[value.scope[0]].scopes.get(scope)
+        if not isinstance(node, cst.FunctionDef):
+            return None
+        words = {getattr(getattr(d.decorator, "attr", d.decorator), "value", "") for d in node.decorators}
+        return Value("function", scope=(value.scope[0], scope)) if words & {"property", "cached_property"} else None
+
     def _layer_attribute(self, value: Value, name: str, node: cst.CSTNode | None) -> Value:
         if name in SAME_LAYER:
-            return Value("object", node, path=value.path, attrs=value.attrs)
+            return Value("object", node, path=value.path, attrs=value.attrs, scope=value.scope)
         kind = LAYER_ATTRIBUTES.get(name)
         if kind is not None:
             sibling = value.path.rpartition(".")[2]
@@ -288,8 +344,8 @@ class Expressions(Calls):
             if key.kind == "const":
                 attrs[f"[{key.const!r}]"] = value
             return Value("dict", current.node, (*current.args, value), attrs=attrs)
-        if current.kind != "seq":
-            return current
+        if current.kind != "seq":  # a tensor, written in part
+            return value if current.kind == "fresh" else join([old, value])
         items = list(current.items or ())
         if key.kind == "const" and isinstance(key.const, int) and -len(items) <= key.const < len(items):
             items[key.const] = value
@@ -326,6 +382,15 @@ def cut(sequence: Value, bounds: tuple[Any, Any], node: cst.CSTNode) -> Value:
         return Value("seq", node, items=(), rest=join(found) if found else None)
     rest = sequence.rest if upper is None else None
     return Value("seq", node, items=tuple(items[lower:upper]), rest=rest)
+
+
+def _repeated(node: cst.CSTNode, sequence: Value, count: Value) -> Value:
+    """`[None] * 3`; as long as nobody knows where the count isn't."""
+    items = known_items(sequence)
+    if items is not None and count.kind == "const" and isinstance(count.const, int) and count.const < 64:
+        return Value("seq", node, items=items * count.const)
+    found = elements(sequence)
+    return Value("seq", node, items=(), rest=join(found) if found else None)
 
 
 def fold(operator: str, a: Any, b: Any) -> Any:

@@ -125,7 +125,7 @@ CHECK = m.Call(func=m.Name("isinstance") | m.Name("hasattr") | m.Name("issubclas
 
 def positive_always_true(view: KernelView) -> Iterator[Site]:
     """`if isinstance(…): targets.append(…)`, and the same as the condition of a comprehension."""
-    for place in (view.patcher, *view.guards):
+    for place in (*([view.patcher] if view.patcher is not None else []), *view.guards):
         for node in statements(place.node.body.body):  # type: ignore[arg-type]
             if (
                 isinstance(node, cst.If)

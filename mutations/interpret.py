@@ -8,13 +8,14 @@ It is no proof: it over-approximates, and what it can't follow becomes "unknown"
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 from fastlora_verify.mutations.expressions import Expressions
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
-from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, resolve
+from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, known_items, resolve
 
 MAX_DEPTH = 10
 
@@ -258,7 +259,7 @@ class Interpreter(Expressions):
     def do_For(self, node: cst.For, env: Env) -> None:
         iterable = self.eval(node.iter, env)
         known = resolve(iterable)
-        unrolled = known.kind == "seq" and known.rest is None and known.items
+        unrolled = bool(known_items(known))
         for element in elements(iterable):
             before = dict(env.names)
             self.assign(node.target, element, env)
@@ -302,13 +303,38 @@ class Interpreter(Expressions):
         if name is not None:
             env.names[node.name.value] = Value(kind, node, scope=(env.module.name, name), env=env)
 
-    def do_ImportFrom(self, node: cst.ImportFrom, env: Env) -> None:
-        module = self.source.modules.get(absolute_module(node, env.module))
-        if module is None or isinstance(node.names, cst.ImportStar):
-            return
-        names = self.module_env(module)
+    def do_Match(self, node: cst.Match, env: Env) -> None:
+        """Every case on the names before it; a captured name holds the subject or a part of it."""
+        subject = self.eval(node.subject, env)
+        before = dict(env.names)
+        after: dict[str, Value] | None = None
+        for case in node.cases:
+            env.names = dict(before)
+            for name in captured(case.pattern):
+                env.names[name] = Value("move", args=(subject,))
+            if case.guard is not None:
+                self.eval(case.guard, env)
+            self.statement(case.body, env)
+            if not leaves(case.body):
+                after = env.names if after is None else merge(after, env.names)
+        env.names = before if after is None else merge(after, before)
+
+    def do_Import(self, node: cst.Import, env: Env) -> None:
         for alias in node.names:
-            found = names.get(str(alias.evaluated_name))
+            if str(alias.evaluated_name) in self.source.modules and alias.evaluated_alias is not None:
+                env.names[alias.evaluated_alias] = Value("module", name=str(alias.evaluated_name))
+
+    def do_ImportFrom(self, node: cst.ImportFrom, env: Env) -> None:
+        if isinstance(node.names, cst.ImportStar):
+            return
+        package = absolute_module(node, env.module)
+        module = self.source.modules.get(package)
+        for alias in node.names:
+            inner = f"{package}.{alias.evaluated_name}"
+            if inner in self.source.modules:
+                found: Value | None = Value("module", name=inner)
+            else:
+                found = self.module_env(module).get(str(alias.evaluated_name)) if module is not None else None
             if found is not None:
                 env.names[alias.evaluated_alias or str(alias.evaluated_name)] = found
 
@@ -376,6 +402,14 @@ def leaves(block: cst.CSTNode) -> bool:
     if isinstance(last, cst.If):
         return leaves(last)
     return isinstance(last, cst.Return | cst.Continue | cst.Break | cst.Raise)
+
+
+def captured(pattern: cst.CSTNode) -> Iterator[str]:
+    """Names that a pattern of a `case` binds."""
+    if isinstance(pattern, cst.MatchAs | cst.MatchStar) and pattern.name is not None:
+        yield pattern.name.value
+    for part in children(pattern):
+        yield from captured(part)
 
 
 def merge(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:

@@ -43,13 +43,14 @@ class KernelView:
         self.entries = [self.place(scope) for scope in roles.entries]
         self.guards = [self.place(scope) for scope in roles.guards]
         self.helpers = [self.place(scope) for scope in roles.helpers]
-        self.patcher = self.place(roles.patcher)
-        self.unpatcher = self.place(roles.unpatcher)
+        self.patcher = self.place(roles.patcher) if roles.patcher else None
+        self.unpatcher = self.place(roles.unpatcher) if roles.unpatcher else None
         self.entry_env: dict[str, Env] = {}
         for entry in self.entries:
             self._run_entry(entry)
-        self._run_alone("patcher", self.patcher)
-        self._run_alone("unpatcher", self.unpatcher)
+        for phase, place in (("patcher", self.patcher), ("unpatcher", self.unpatcher)):
+            if place is not None:
+                self._run_alone(phase, place)
         for guard in self.guards:  # those that no entry reached: a patcher's own
             self._run_alone("guards", guard)
 
@@ -127,6 +128,11 @@ class KernelView:
 
     def in_backward(self, node: cst.CSTNode) -> bool:
         return node is self.backward.node or any(a is self.backward.node for a in self.backward.module.ancestors(node))
+
+    def only_in(self, phase: str, node: cst.CSTNode) -> bool:
+        """Whether an edit there changes nothing of the other direction (a helper may serve both)."""
+        other = "backward" if phase == "forward" else "forward"
+        return node in self.seen(phase) and node not in self.seen(other)
 
     def module_of(self, node: cst.CSTNode) -> ParsedModule:
         """The module that a node stands in."""

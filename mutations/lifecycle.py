@@ -82,7 +82,7 @@ def _mark_not_set(view: KernelView) -> Iterator[Site]:
 
 
 def _patcher_exits(view: KernelView) -> list[Exit]:
-    return [e for e in exits(view) if e.place.node is view.patcher.node]
+    return [e for e in exits(view) if view.patcher is not None and e.place.node is view.patcher.node]
 
 
 def _never(found: Exit) -> Site:

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.operations import Operand, Operation, operations
 from fastlora_verify.mutations.terms import (
-    Binary,
-    Operand,
-    binaries,
     factor,
     is_lora_term,
     named,
@@ -28,26 +25,28 @@ from fastlora_verify.mutations.terms import (
 
 def _sites(inner: bool) -> Callable[[KernelView], Iterator[Site]]:
     def find(view: KernelView) -> Iterator[Site]:
-        for add in binaries(view, "backward", "add"):
+        for add in operations(view, "backward", "add"):
             fed = {kind for kind, _ in view.feeding(add.node)}
-            if "X" not in fed or ("A" in fed) != inner or not view.in_backward(add.node):
+            if "X" not in fed or ("A" in fed) != inner or not view.only_in("backward", add.node):
                 continue
-            for term, _ in add.sides:
-                if not is_lora_term(term.value, "A"):
+            for term in add.operands:
+                if not is_lora_term(term.value, "A") or not _is_made_near(view, add, term):
                     continue
-                edit = add.module.replace(add.node, _without(add, term))
                 scope = add.module.enclosing(add.node)
-                gist = f"`{one_line(add.module.code(add.node))}` loses its LoRA term"
+                gist = f"`{one_line(add.code)}` loses its LoRA term"
                 what = named(view, _adapters(term))
-                yield Site(add.module, scope, what, add.node, (edit,), gist)
+                yield Site(add.module, scope, what, add.node, (add.without(term),), gist)
 
     return find
 
 
-def _without(add: Binary, term: Operand) -> str:
-    if isinstance(add.node, cst.AugAssign):
-        return "pass" if term is add.right else f"{add.module.code(add.left.node)} = {add.without(term)}"
-    return add.without(term)
+def _is_made_near(view: KernelView, add: Operation, term: Operand) -> bool:
+    """Whether the sum stands in backward, or where its term is made: not in a function that adds what it is given."""
+    made = product(term.value)
+    node = made.node if made is not None else None
+    if view.in_backward(add.node) or node is None or not add.module.holds(node):
+        return view.in_backward(add.node)
+    return add.module.enclosing(node) == add.module.enclosing(add.node)
 
 
 def _adapters(term: Operand) -> frozenset[str]:

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.source import ParsedModule
+from fastlora_verify.mutations.operations import operations
+from fastlora_verify.mutations.source import Edit, ParsedModule
 from fastlora_verify.mutations.terms import (
-    Binary,
-    Operand,
-    binaries,
     factor,
     is_lora_term,
     is_pure,
@@ -37,15 +35,15 @@ Find = Callable[[KernelView], Iterator[Site]]
 
 @dataclass(frozen=True)
 class Scaled:
-    """A product with s: the product, its scaling side, and the gradients it feeds."""
+    """A factor s: where it stands, the edits that drop it and that apply it twice, and the gradients it feeds."""
 
-    product: Binary
-    scale: Operand
+    module: ParsedModule
+    node: cst.CSTNode  # what changes
+    scale: cst.BaseExpression
+    siblings: frozenset[str]
     feeds: frozenset[tuple[str, str]]
-
-    @property
-    def siblings(self) -> frozenset[str]:
-        return siblings(self.scale.value)
+    dropped: Edit
+    doubled: Edit
 
     def is_in(self, kind: str) -> bool:
         """Whether this factor belongs to the gradient `kind` of its own projection, and to no other kind."""
@@ -54,70 +52,57 @@ class Scaled:
             return "B" in own and "A" not in own
         return kind in own and not own & ({"A", "X"} - {kind})
 
+    def site(self, view: KernelView, twice: bool) -> Site:
+        return _site(view, self.module, self.node, self.doubled if twice else self.dropped, self.siblings)
 
-def scaled_products(view: KernelView, phase: str) -> list[Scaled]:
-    found = []
-    for times in binaries(view, phase, "mul"):
+
+def _site(view: KernelView, module: ParsedModule, node: cst.CSTNode, edit: Edit, names: frozenset[str]) -> Site:
+    gist = f"`{one_line(module.code(node), 90)}` becomes `{one_line(edit.text, 90)}`"
+    return Site(module, module.enclosing(node), named(view, names), node, (edit,), gist)
+
+
+def scaled(view: KernelView, phase: str) -> list[Scaled]:
+    """Every factor s of a phase that is not in a function which the other phase calls too."""
+    found = [*_products(view, phase), *_arguments(view, phase)]
+    return [s for s in found if view.only_in(phase, s.node)]
+
+
+def _products(view: KernelView, phase: str) -> Iterator[Scaled]:
+    for times in operations(view, phase, "mul"):
         for scale, other in times.sides:
-            if is_pure(scale.value, "scaling") and not is_pure(other.value, "scaling"):
-                found.append(Scaled(times, scale, view.feeding(times.node)))
-                break
-    return found
+            if scale.node is None or not is_pure(scale.value, "scaling") or is_pure(other.value, "scaling"):
+                continue
+            feeds = view.feeding(times.node)
+            edits = times.without(scale), times.again(scale)
+            yield Scaled(times.module, times.node, scale.node, siblings(scale.value), feeds, *edits)
+            break
 
 
-def _edit_product(view: KernelView, scaled: Scaled, twice: bool) -> Site:
-    module, node = scaled.product.module, scaled.product.node
-    scale = parenthesised(module.code(scaled.scale.node), scaled.scale.node)
-    if twice:
-        text = f"{parenthesised(module.code(node), node)} * {scale}"
-    else:
-        text = scaled.product.without(scaled.scale)
-    if isinstance(node, cst.AugAssign):
-        text = f"{module.code(node)} * {scale}" if twice else "pass"
-    return _site(view, module, node, text, scaled.siblings)
+def _arguments(view: KernelView, phase: str) -> Iterator[Scaled]:
+    """`alpha=s` of a torch sum, and s given to a function of the target's own."""
+    products = {id(times.node) for times in operations(view, phase, "mul")}
+    for call in list(view.seen(phase)):
+        if not isinstance(call, cst.Call) or id(call) in products:
+            continue
+        module = view.module_of(call)
+        own = isinstance(call.func, cst.Name) and _is_target_function(view, phase, call.func)
+        for arg in call.args:
+            is_alpha = arg.keyword is not None and arg.keyword.value == "alpha"
+            values = view.seen(phase).get(arg.value, [])
+            if not (is_alpha or own) or arg.star or not values or not all(is_pure(v, "scaling") for v in values):
+                continue
+            text = parenthesised(module.code(arg.value), arg.value)
+            edits = module.replace(arg.value, "1.0"), module.replace(arg.value, f"{text} * {text}")
+            names = frozenset().union(*(siblings(v) for v in values))
+            yield Scaled(module, arg.value, arg.value, names, view.feeding(call if is_alpha else arg.value), *edits)
 
 
-def _site(view: KernelView, module: ParsedModule, node: cst.CSTNode, text: str, names: frozenset[str]) -> Site:
-    gist = f"`{one_line(module.code(node), 90)}` becomes `{one_line(text, 90)}`"
-    what = named(view, names)
-    return Site(module, module.enclosing(node), what, node, (module.replace(node, text),), gist)
-
-
-# -- the forward ----------------------------------------------------------------------------------------
+def _is_target_function(view: KernelView, phase: str, name: cst.Name) -> bool:
+    return any(o.kind == "function" for v in view.seen(phase).get(name, []) for o in alternatives(v))
 
 
 def in_forward(twice: bool) -> Find:
-    def find(view: KernelView) -> Iterator[Site]:
-        for scaled in scaled_products(view, "forward"):
-            yield _edit_product(view, scaled, twice)
-        for module, node in _scale_arguments(view):
-            text = module.code(node)
-            said = f"({text}) * ({text})" if twice else "1.0"
-            yield _site(view, module, node, said, view_siblings(view, node))
-
-    return find
-
-
-def view_siblings(view: KernelView, node: cst.CSTNode) -> frozenset[str]:
-    return frozenset().union(*(siblings(v) for v in view.seen("forward").get(node, [])))
-
-
-def _scale_arguments(view: KernelView) -> Iterator[tuple[ParsedModule, cst.BaseExpression]]:
-    """`alpha=s` of a torch sum, and s given to a function of the target's own."""
-    for node in list(view.seen("forward")):
-        if not isinstance(node, cst.Call):
-            continue
-        module = view.module_of(node)
-        own = isinstance(node.func, cst.Name) and _is_target_function(view, node.func)
-        for arg in node.args:
-            is_alpha = arg.keyword is not None and arg.keyword.value == "alpha"
-            values = view.seen("forward").get(arg.value, [])
-            if (is_alpha or own) and not arg.star and values and all(is_pure(v, "scaling") for v in values):
-                yield module, arg.value
-
-
-def _is_target_function(view: KernelView, name: cst.Name) -> bool:
-    return any(o.kind == "function" for v in view.seen("forward").get(name, []) for o in alternatives(v))
+    return lambda view: (s.site(view, twice) for s in scaled(view, "forward"))
 
 
 # -- gradients ------------------------------------------------------------------------------------------
@@ -125,12 +110,11 @@ def _is_target_function(view: KernelView, name: cst.Name) -> bool:
 
 def in_gradient(kind: str, twice: bool) -> Find:
     def find(view: KernelView) -> Iterator[Site]:
-        products = scaled_products(view, "backward")
-        natural = [p for p in products if p.is_in(kind)]
-        for scaled in natural:
-            yield _edit_product(view, scaled, twice)
+        factors = scaled(view, "backward")
+        natural = [p for p in factors if p.is_in(kind)]
+        yield from (s.site(view, twice) for s in natural)
         covered = frozenset().union(*(p.siblings for p in natural))
-        shared = [p for p in products if not p.siblings <= covered]
+        shared = [p for p in factors if not p.siblings <= covered]
         split = _split_da if kind == "A" else _split_dx if kind == "X" else _nowhere
         yield from split(view, shared, twice)
 
@@ -149,22 +133,27 @@ def _split_da(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[S
             if isinstance(part.node, cst.BaseExpression) and view.in_backward(part.node):
                 made.setdefault(part.node, set()).add(slot.sibling)
     for node, names in made.items():
-        scale = _scale_at(view, shared, min(names), node)
-        if scale is not None:
-            yield _wrapped(view, node, scale, twice, frozenset(names))
+        for factor_ in shared:
+            if min(names) in factor_.siblings and sayable(view.backward.module, factor_.scale, node):
+                yield _wrapped(view, node, factor_.scale, twice, frozenset(names))
+                break
 
 
 def _split_dx(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[Site]:
     """A where it is read for an input's gradient only."""
-    for add in binaries(view, "backward", "add"):
-        for term, _ in add.sides:
+    done: set[tuple[int, frozenset[str]]] = set()
+    for add in operations(view, "backward", "add"):
+        for term in add.operands:
             if not is_lora_term(term.value, "A") or "X" not in {k for k, _ in view.feeding(add.node)}:
                 continue
-            adapter = factor(product(term.value), "A")
-            assert adapter is not None
+            made = product(term.value)
+            adapter = factor(made, "A")
+            assert made is not None and adapter is not None
             for use in uses(adapter):
                 site = _dx_site(view, shared, use, twice)
-                if site is not None:
+                key = (id(made.node), siblings(use))
+                if site is not None and key not in done:
+                    done.add(key)
                     yield site
 
 
@@ -175,18 +164,9 @@ def _dx_site(view: KernelView, shared: list[Scaled], use: Value, twice: bool) ->
     names = siblings(use)
     if any((kind, s) in view.feeding(node) for kind in "AB" for s in names):
         return None
-    for scaled in shared:
-        if scaled.siblings == names and sayable(view.backward.module, scaled.scale.node, node):
-            return _wrapped(view, node, scaled.scale.node, twice, names)
-    return None
-
-
-def _scale_at(
-    view: KernelView, shared: list[Scaled], sibling: str, at: cst.BaseExpression
-) -> cst.BaseExpression | None:
-    for scaled in shared:
-        if sibling in scaled.siblings and sayable(view.backward.module, scaled.scale.node, at):
-            return scaled.scale.node
+    for factor_ in shared:
+        if factor_.siblings == names and sayable(view.backward.module, factor_.scale, node):
+            return _wrapped(view, node, factor_.scale, twice, names)
     return None
 
 
@@ -194,9 +174,11 @@ def _wrapped(
     view: KernelView, node: cst.BaseExpression, scale: cst.BaseExpression, twice: bool, names: frozenset[str]
 ) -> Site:
     module = view.backward.module
-    factor_text = parenthesised(module.code(scale), scale)
-    text = f"({parenthesised(module.code(node), node)} {'*' if twice else '/'} {factor_text})"
-    return _site(view, module, node, text, names)
+    code = parenthesised(module.code(node), node)
+    text = f"{code} {'*' if twice else '/'} {parenthesised(module.code(scale), scale)}"
+    if isinstance(module.parent(node), cst.Arg | cst.BaseElement):  # given on, perhaps as None
+        text = f"None if {code} is None else {text}"
+    return _site(view, module, node, module.replace(node, f"({text})"), names)
 
 
 # -- the catalogue's entries ------------------------------------------------------------------------------

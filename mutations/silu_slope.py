@@ -13,19 +13,18 @@ from collections.abc import Iterator
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.operations import Operation, operations
 from fastlora_verify.mutations.source import ParsedModule
-from fastlora_verify.mutations.terms import Binary, binaries, one_line, parenthesised
+from fastlora_verify.mutations.terms import one_line
 from fastlora_verify.mutations.values import Value, alternatives, strip
 
 KINDS = frozenset({"swiglu-mlp", "other"})
 ABSENT = "no SiLU slope in backward"
 
 
-def slope_sums(view: KernelView) -> Iterator[Binary]:
+def slope_sums(view: KernelView) -> Iterator[Operation]:
     """`1 + G (1 - σ)`, or `σ + … (1 - σ)`, however it is ordered, in backward or what it calls."""
-    for add in binaries(view, "backward", "add"):
-        if isinstance(add.node, cst.Call) and all(v.node is not add.node for v in alternatives(add.value)):
-            continue
+    for add in operations(view, "backward", "add"):
         if any(_is_second_term(side.value) and _is_first_term(other.value) for side, other in add.sides):
             yield add
 
@@ -59,17 +58,9 @@ def _is_sigmoid(value: Value) -> bool:
 
 def term_dropped(view: KernelView) -> Iterator[Site]:
     for add in slope_sums(view):
-        kept = next(other for side, other in add.sides if _is_second_term(side.value))
-        text = parenthesised(add.module.code(kept.node), kept.node)
-        gist = f"`{one_line(add.module.code(add.node))}` becomes `{text}`"
-        yield Site(
-            add.module,
-            add.module.enclosing(add.node),
-            "",
-            add.node,
-            (add.module.replace(add.node, text),),
-            gist,
-        )
+        edit = add.without(next(side for side in add.operands if _is_second_term(side.value)))
+        gist = f"`{one_line(add.code)}` becomes `{edit.text}`"
+        yield Site(add.module, add.module.enclosing(add.node), "", add.node, (edit,), gist)
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ projection, the numbers in it come. Local names never matter.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +71,8 @@ class Value:
             stack.extend(value.items or ())
             if value.rest is not None:
                 stack.append(value.rest)
+            if value.kind == "instance":
+                stack.extend(value.attrs.values())
 
 
 UNKNOWN = Value("unknown")
@@ -111,11 +114,16 @@ def alternatives(value: Value) -> Iterator[Value]:
 
 
 def join(values: Iterable[Value]) -> Value:
-    """What a name may hold after branches meet. A known value wins over None."""
+    """What a name may hold after branches meet. A known value wins over None, and over a row of Nones."""
     distinct: dict[int, Value] = {}
+    empty: Value | None = None
     for value in values:
-        if resolve(value).kind != "none":
+        if is_row_of_none(value):
+            empty = value
+        elif resolve(value).kind != "none":
             distinct[id(value)] = value
+    if empty is not None and not distinct:
+        return empty
     options = list(distinct.values())
     if not options:
         return NONE
@@ -124,7 +132,16 @@ def join(values: Iterable[Value]) -> Value:
     sequences = [resolve(o) for o in options]
     if all(s.kind == "seq" for s in sequences):
         return _join_sequences(sequences)
+    if all(s.kind == "instance" and s.scope == sequences[0].scope for s in sequences):
+        return _join_instances(sequences)
     return Value("join", args=tuple(options))
+
+
+def is_row_of_none(value: Value) -> bool:
+    """Whether a value is a sequence that holds nothing but None, and does hold some."""
+    sequence = resolve(value)
+    held = elements(sequence) if sequence.kind == "seq" else ()
+    return bool(held) and all(resolve(element).kind == "none" for element in held)
 
 
 def _join_sequences(sequences: list[Value]) -> Value:
@@ -141,13 +158,42 @@ def _join_sequences(sequences: list[Value]) -> Value:
     return Value("seq", items=(), rest=join([*parts, *rests]))
 
 
+def _join_instances(instances: list[Value]) -> Value:
+    """Instances of one class: what each field may hold."""
+    first = instances[0]
+    names = dict.fromkeys(name for instance in instances for name in instance.attrs)
+    attrs = {name: join(i.attrs[name] for i in instances if name in i.attrs) for name in names}
+    return Value("instance", first.node, attrs=attrs, name=first.name, scope=first.scope)
+
+
 def _is_prefix(short: tuple[Value, ...], long: tuple[Value, ...]) -> bool:
     return all(a is b for a, b in zip(short, long, strict=False))
+
+
+def known_items(value: Value) -> tuple[Value, ...] | None:
+    """The elements of a sequence that is known whole, in order."""
+    sequence = resolve(value)
+    if sequence.kind == "instance":  # a named tuple
+        return tuple(sequence.attrs.values())
+    if sequence.kind == "const" and isinstance(sequence.const, str):
+        return elements(sequence)
+    return sequence.items or () if sequence.kind == "seq" and sequence.rest is None else None
+
+
+def entries(value: Value) -> dict[Any, Value]:
+    """What a dict is known to hold, by key."""
+    if value.kind != "dict":
+        return {}
+    return {literal_eval(key[1:-1]): held for key, held in value.attrs.items() if key.startswith("[")}
 
 
 def elements(value: Value) -> tuple[Value, ...]:
     """What iterating over a value may give: known elements, then the rest as one."""
     value = resolve(value)
+    if value.kind == "const" and isinstance(value.const, str):
+        return tuple(Value("const", const=letter) for letter in value.const)
+    if entries(value):
+        return tuple(Value("const", const=key) for key in entries(value))
     if value.kind == "seq":
         return (*(value.items or ()), *((value.rest,) if value.rest is not None else ()))
     if value.kind == "instance":  # a named tuple
