@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     """Statuses of the command. Where several apply, the first in ORDER is given."""
 
     OK = 0  # every mutant killed or allowed
-    SURVIVORS = 1  # survivors that the target's table does not allow
+    SURVIVORS = 1  # survivors that the target's table does not allow; an oracle objects to an unmutated kernel
     USAGE = 2  # the command line, a target file or a record is wrong, or a device is missing
     UNEXPLAINED = 3  # timeouts, crashes, mutants not viable or never reached, without an allowance
     RED_CONTROL = 4  # the unmutated suite or another control is red: no verdict would mean anything

@@ -10,8 +10,7 @@ from typing import Any, cast
 from fastlora_verify.harness import plan
 from fastlora_verify.harness.selection import allowance_of
 from fastlora_verify.harness.target import Target
-from fastlora_verify.mutations.base import Mutant
-from fastlora_verify.mutations.plan import Plan
+from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.reports import record
 
 
@@ -36,7 +35,8 @@ def run_record(
     told: Told,
     outcomes: Sequence[plan.ColumnOutcome],
     mutants: Sequence[Mutant] = (),
-    planned: Plan | None = None,
+    no_sites: Sequence[NoSite] = (),
+    faults: tuple[str, ...] = (),
 ) -> record.RunRecord:
     """The record of a run of `mutants` in the columns of `outcomes`."""
     results = [{outcome.mutant: outcome for outcome in column.mutants} for column in outcomes]
@@ -55,8 +55,8 @@ def run_record(
         environment=_environment(outcomes, told),
         columns=tuple(_column(outcome, told) for outcome in outcomes),
         mutants=tuple(_mutant(mutant, by_column, target) for mutant in mutants),
-        no_sites=tuple(record.NoSiteRecord(**asdict(no)) for no in planned.no_sites) if planned else (),
-        faults=planned.faults if planned else (),
+        no_sites=tuple(record.NoSiteRecord(**asdict(no)) for no in no_sites),
+        faults=faults,
         oracles=tuple(_oracle(a, o.column.id) for o in outcomes for a in o.oracles),
         audit=_audit(outcomes),
         saved_as=told.saved_as,

@@ -20,7 +20,7 @@ from fastlora_verify.harness.selection import Selection, check_allowances, selec
 from fastlora_verify.harness.sources import check_tests, on_disk, read_sources
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.target_file import find_executable, load_target
-from fastlora_verify.mutations.base import Mutant
+from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.registry import MUTATIONS
 from fastlora_verify.mutations.source import SourceFile
@@ -56,6 +56,7 @@ class Loaded:
     sources: Mapping[str, SourceFile]
     plan: Plan
     mutants: tuple[Mutant, ...]
+    no_sites: tuple[NoSite, ...]  # of the kernels that were asked for
 
 
 def version() -> str:
@@ -79,7 +80,9 @@ def load(path: Path | None, selection: Selection, events: Events | None = None) 
             events.note(f"a fault of fastlora-verify, this mutant is not run: {fault}")
     if mutations == MUTATIONS:
         check_allowances(plan, target)
-    return Loaded(target, sources, plan, select(plan, selection))
+    asked = selection.kernels or tuple(kernel.name for kernel in target.kernels)
+    no_sites = tuple(no for no in plan.no_sites if no.kernel in asked)
+    return Loaded(target, sources, plan, select(plan, selection), no_sites)
 
 
 def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
@@ -104,7 +107,9 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     told = _told(request, target, loaded.sources, tests or target.tests, run_dir, started, monotonic() - clock)
     if request.oracles and not oracles:
         told = replace(told, notes=(NO_ORACLES,))
-    return _saved(run_record(target, told, outcomes, loaded.mutants, loaded.plan), request, run_dir)
+    return _saved(
+        run_record(target, told, outcomes, loaded.mutants, loaded.no_sites, loaded.plan.faults), request, run_dir
+    )
 
 
 def oracle(request: Request, question: Question) -> RunRecord:

@@ -25,7 +25,6 @@ In a `pyproject.toml` the same tables stand under `[tool.fastlora-verify]`. A sc
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import re
 import shutil
@@ -87,7 +86,9 @@ def load_target(path: Path | None) -> Target:
 
 def _default_file() -> Path:
     package, name = DEFAULT
-    return Path(str(importlib.resources.files(package).joinpath(name)))
+    folder = package_folder(package)
+    assert folder is not None  # it is ours
+    return folder / name
 
 
 def _read(path: Path) -> tuple[Path, Any]:
@@ -122,8 +123,8 @@ def _kernels(top: Keys, modules: tuple[str, ...]) -> tuple[KernelRoles, ...]:
             entries=_scopes(table, "entries", modules, some=True),
             guards=_scopes(table, "guards", modules),
             helpers=_scopes(table, "helpers", modules),
-            patcher=_scope(table, "patcher", table.text("patcher"), modules),
-            unpatcher=_scope(table, "unpatcher", table.text("unpatcher"), modules),
+            patcher=_optional_scope(table, "patcher", modules),
+            unpatcher=_optional_scope(table, "unpatcher", modules),
             node=table.text("node"),
         )
         if kernel.name in kernels:
@@ -144,6 +145,12 @@ def _allowances(top: Keys) -> tuple[Allowance, ...]:
 def _scopes(table: Keys, key: str, modules: tuple[str, ...], *, some: bool = False) -> tuple[str, ...]:
     texts = table.texts(key, default=None if some else (), some=some)
     return tuple(_scope(table, key, text, modules) for text in texts)
+
+
+def _optional_scope(table: Keys, key: str, modules: tuple[str, ...]) -> str:
+    """A scope, or nothing where the target has no such function."""
+    text = table.optional_text(key)
+    return _scope(table, key, text, modules) if text else ""
 
 
 def _scope(table: Keys, key: str, text: str, modules: tuple[str, ...]) -> str:

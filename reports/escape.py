@@ -74,7 +74,7 @@ def _safe_word(match: re.Match[str]) -> str:
 
 
 def _entity(sign: str) -> str:
-    return sign if sign.isalnum() or sign == " " else f"&#{ord(sign)};"
+    return sign if sign.isalnum() or sign in " -,=+()" else f"&#{ord(sign)};"
 
 
 def _visible(text: str, keep: str = "") -> str:

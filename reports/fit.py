@@ -12,7 +12,7 @@ class Part:
 
     text: Callable[[int], str]
     size: int = 0
-    expendable: int = 0  # parts with the greatest number are shortened first; 0: never
+    expendable: int = 0  # parts with the greatest number are shortened first, together; 0: never
     keep: int = 0  # so many items stay until every part is down to what it keeps
 
 
@@ -24,27 +24,35 @@ def fixed(text: str) -> Part:
 def fit(parts: Sequence[Part], limit: int) -> str | None:
     """The parts joined by blank lines in at most `limit` bytes of UTF-8, or None if that can't be done.
 
-    The most expendable part gives up items until the whole fits, then the next one.
+    The most expendable parts give up items, the longest of them first, until the whole fits; then the next.
     """
     shown = [part.size for part in parts]
-    order = sorted((i for i, part in enumerate(parts) if part.expendable), key=lambda i: -parts[i].expendable)
-    for index, least in [*((i, min(parts[i].keep, parts[i].size)) for i in order), *((i, 0) for i in order)]:
+    ranks = sorted({part.expendable for part in parts if part.expendable}, reverse=True)
+    for rank, keeping in [*((rank, True) for rank in ranks), *((rank, False) for rank in ranks)]:
         if _length(parts, shown) <= limit:
             break
-        shown[index] = _most(parts, shown, index, least, limit)
+        least = [part.keep if keeping else 0 for part in parts]
+        shown = _capped(parts, shown, [part.expendable == rank for part in parts], least, limit)
     return _joined(parts, shown) if _length(parts, shown) <= limit else None
 
 
-def _most(parts: Sequence[Part], shown: Sequence[int], index: int, least: int, limit: int) -> int:
-    """The greatest number of items of one part with which all fit; `least` if none does."""
-    low, high = least, max(least, shown[index])
+def _capped(
+    parts: Sequence[Part], shown: Sequence[int], meant: Sequence[bool], least: Sequence[int], limit: int
+) -> list[int]:
+    """`shown` with the greatest common bound on the parts meant with which all fit; at least `least` of each."""
+
+    def bounded(bound: int) -> list[int]:
+        numbers = zip(shown, meant, least, strict=True)
+        return [min(number, max(bound, floor)) if mine else number for number, mine, floor in numbers]
+
+    low, high = 0, max(number for number, mine in zip(shown, meant, strict=True) if mine)
     while low < high:
         middle = (low + high + 1) // 2
-        if _length(parts, [*shown[:index], middle, *shown[index + 1 :]]) <= limit:
+        if _length(parts, bounded(middle)) <= limit:
             low = middle
         else:
             high = middle - 1
-    return low
+    return bounded(low)
 
 
 def _joined(parts: Sequence[Part], shown: Sequence[int]) -> str:

@@ -51,7 +51,7 @@ def render(record: RunRecord, limit: int = LIMIT) -> str:
     if whole is not None:
         return whole
     rest = sections.left_out(len(record.mutants), record)
-    return f"{parts[0].text(0)}\n\nThe rest does not fit into {limit:,} bytes.\n{rest}\n"
+    return sections.paragraphs(parts[0].text(0), f"The rest does not fit into {limit:,} bytes.", rest) + "\n"
 
 
 def _mutant_parts(record: RunRecord) -> list[Part]:
@@ -96,8 +96,8 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
 
     def text(number: int) -> str:
         rest = len(record.mutants) - len(shown)
-        folded = f"\n*The other {rest:,} mutants are killed; they are below, by family.*" if rest else ""
-        return layout.text(rows[:number]) + "\n" + sections.left_out(len(shown) - number, record) + folded
+        below = f"*The other {rest:,} mutants are killed; they are below, by family.*" if rest else ""
+        return sections.paragraphs(layout.text(rows[:number]), sections.left_out(len(shown) - number, record), below)
 
     return Part(text, len(shown), 1)
 
@@ -105,31 +105,33 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
 def _oracles(record: RunRecord, *, opened: bool = False) -> list[Part]:
     if not record.oracles:
         return []
-    headers = ("oracle", "kernel", "verdict", "worst figure")
+    title, headers = "### Oracles on the unmutated kernels", ("oracle", "kernel", "verdict", "worst figure")
     rows = [sections.oracle_row(answer) for answer in record.oracles]
 
     def answers(number: int) -> str:
-        rest = sections.left_out(len(rows) - number, record)
-        return f"### Oracles on the unmutated kernels\n\n{table(headers, rows[:number])}\n{rest}"
+        return sections.paragraphs(title, table(headers, rows[:number]), sections.left_out(len(rows) - number, record))
 
     names = dict.fromkeys(answer.oracle for answer in record.oracles)
     return [Part(answers, len(rows), 2), *(_figures(name, record, opened=opened) for name in names)]
 
 
 def _figures(oracle: str, record: RunRecord, *, opened: bool) -> Part:
-    """Every figure of one oracle."""
-    rows = sections.figure_rows([answer for answer in record.oracles if answer.oracle == oracle])
+    """Every figure of one oracle, the judged ones first; ratios outlast the others where space is short."""
+    told = [answer for answer in record.oracles if answer.oracle == oracle]
+    rows = sections.figure_rows(told)
+    ratios = any(figure.unit.startswith("x") for answer in told for figure in answer.figures)
 
     def text(number: int) -> str:
-        if not rows:
-            return ""
-        body = table(("kernel", "figure", "value"), rows[:number]) if number else ""
-        body += sections.left_out(len(rows) - number, record)
+        if not number:
+            rest = sections.left_out(len(rows), record, "figures")
+            return f"{code(oracle, 40)}: {rest}" if rest else ""
+        rest = sections.left_out(len(rows) - number, record)
+        body = table(("kernel", "figure", "value"), rows[:number])
         if opened:
-            return f"#### {prose(oracle, 40)}\n\n{body}"
-        return sections.folded(f"{html_code(oracle)}: {_plural(len(rows), 'figure')}", body)
+            return sections.paragraphs(f"#### {prose(oracle, 40)}", body, rest)
+        return sections.folded(f"{html_code(oracle)}: {_plural(len(rows), 'figure')}", body, rest)
 
-    return Part(text, len(rows), 7)
+    return Part(text, len(rows), 5 if ratios else 7)
 
 
 def _families(record: RunRecord) -> list[Part]:
@@ -147,8 +149,7 @@ def _families(record: RunRecord) -> list[Part]:
         rows = [layout.row(mutant) for mutant in mutants]
 
         def text(number: int) -> str:
-            rest = sections.left_out(len(mutants) - number, record)
-            return sections.folded(summary, f"{layout.text(rows[:number])}\n{rest}")
+            return sections.folded(summary, layout.text(rows[:number]), sections.left_out(len(rows) - number, record))
 
         return Part(text, len(mutants), 6)
 
@@ -157,17 +158,15 @@ def _families(record: RunRecord) -> list[Part]:
 
 def _no_sites(record: RunRecord) -> Part:
     rows = [(code(no.mutation, 80), prose(no.kernel, 40), prose(no.reason, 160)) for no in record.no_sites]
+    summary = f"{_plural(len(rows), 'pair')} of mutation and kernel without a site"
 
     def text(number: int) -> str:
         if not rows:
             return ""
         body = table(("mutation", "kernel", "why it has no site"), rows[:number])
-        return sections.folded(
-            f"{_plural(len(rows), 'pair')} of mutation and kernel without a site",
-            body + sections.left_out(len(rows) - number, record),
-        )
+        return sections.folded(summary, body, sections.left_out(len(rows) - number, record))
 
-    return Part(text, len(rows), 7)
+    return Part(text, len(rows), 8)
 
 
 def _plural(number: int, noun: str) -> str:

@@ -12,17 +12,22 @@ from fastlora_verify.reports.record import MutantRecord, OracleRecord, RunRecord
 from fastlora_verify.reports.tables import table
 
 
-def left_out(number: int, record: RunRecord) -> str:
-    """The sentence that says what a shortened part lacks, and where it is."""
+def paragraphs(*texts: str) -> str:
+    """The texts that aren't empty, with a blank line between them: what ends a table, and what HTML needs."""
+    return "\n\n".join(text for text in texts if text)
+
+
+def left_out(number: int, record: RunRecord, what: str = "more") -> str:
+    """The sentence that says how much a shortened part lacks, and where it is."""
     if not number:
         return ""
     place = f" in {code(record.saved_as, 300)}" if record.saved_as else " in the JSON record (`--json FILE`)"
-    return f"\n*{number:,} more left out to fit into a comment; all of them are{place}.*"
+    return f"*{number:,} {what} left out to fit into a comment; all of them are{place}.*"
 
 
-def folded(summary: str, body: str) -> str:
+def folded(summary: str, *body: str) -> str:
     """A `<details>` block; `summary` is HTML."""
-    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>" if body else ""
+    return paragraphs(f"<details><summary>{summary}</summary>", *body, "</details>")
 
 
 def rows(
@@ -34,16 +39,15 @@ def rows(
     expendable: int,
 ) -> Part:
     """A titled table, a row a mutant."""
-
     told = [row(mutant) for mutant in mutants]
 
     def text(number: int) -> str:
-        if not mutants:
+        if not told:
             return ""
         body = table(headers, told[:number]) if number else ""
-        return "\n".join([title, "", body, left_out(len(mutants) - number, record)])
+        return paragraphs(title, body, left_out(len(told) - number, record))
 
-    return Part(text, len(mutants), expendable)
+    return Part(text, len(told), expendable)
 
 
 def allowed_row(mutant: MutantRecord) -> tuple[str, str]:
@@ -85,12 +89,10 @@ def oracle_row(answer: OracleRecord) -> tuple[str, str, str, str]:
 
 
 def figure_rows(answers: Sequence[OracleRecord]) -> list[tuple[str, str, str]]:
-    """Every figure of the answers, a row each."""
-    return [
-        (prose(answer.kernel, 40), prose(figure.name, 80), _value(figure.value, figure.limit, figure.unit))
-        for answer in answers
-        for figure in answer.figures
-    ]
+    """Every figure of the answers, a row each; those that a limit judges come first."""
+    figures = [(answer.kernel, figure) for answer in answers for figure in answer.figures]
+    figures.sort(key=lambda pair: pair[1].ok is None)
+    return [(prose(kernel, 40), prose(f.name, 80), _value(f.value, f.limit, f.unit)) for kernel, f in figures]
 
 
 def _value(value: float | int | str | None, limit: float | int | str | None, unit: str) -> str:

@@ -9,7 +9,7 @@ from fastlora_verify.reports.escape import code, fence, gist, prose
 from fastlora_verify.reports.findings import nearest_test, sightings
 from fastlora_verify.reports.fit import Part
 from fastlora_verify.reports.record import MutantRecord, Result, RunRecord
-from fastlora_verify.reports.sections import left_out
+from fastlora_verify.reports.sections import left_out, paragraphs
 
 WHOLE = 10  # survivors that are told whole even if the tables must be shortened for it
 DIFF_LINES = 40
@@ -23,8 +23,7 @@ def survivors(mutants: Sequence[MutantRecord], record: RunRecord, expendable: in
     def text(number: int) -> str:
         if not items:
             return ""
-        shown = "\n\n".join(items[:number])
-        return f"### Survivors\n\n{shown}\n{left_out(len(items) - number, record)}"
+        return paragraphs("### Survivors", *items[:number], left_out(len(items) - number, record))
 
     return Part(text, len(items), expendable, keep=WHOLE)
 

@@ -54,7 +54,7 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
             label,
             *([prose(", ".join(mutant.kernels), 60)] if kernels else []),
             *cells,
-            *([oracle_cell(mutant)] if oracles else []),
+            *([oracle_cell(mutant, 50 if named else 90)] if oracles else []),
         )
 
     ids = [prose(column.id, 40) for column in record.columns]
@@ -63,12 +63,12 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
     return MutantTable(headers, (*control, *([_unmutated(record)] if oracles else [])), row)
 
 
-def oracle_cell(mutant: MutantRecord) -> str:
+def oracle_cell(mutant: MutantRecord, limit: int) -> str:
     """What the oracles say of a mutant: the first that sees it, with its figure."""
     seen = sightings(mutant)
     if seen:
         more = f" (and {len(seen) - 1} more)" if len(seen) > 1 else ""
-        return f"sees it: {prose(seen[0].summary, 90)}{more}"
+        return f"sees it: {prose(seen[0].summary, limit)}{more}"
     if any(answer.ok for answer in mutant.oracles):
         return "does not see it"
     return "could not say" if mutant.oracles else "not asked"

@@ -217,6 +217,8 @@ def test_a_long_report_is_shortened_says_so_and_keeps_the_survivors(count: int, 
     assert text.count("<details>") == text.count("</details>")
     assert "#### 1. " in text
     assert text.rstrip().endswith("</details>")
+    told = assert_harmless(text, ALLOWED_TAGS)
+    assert not any("left out" in cell for cell in told.cells)
     if survivors < 100:
         assert f"#### {survivors}. " in text
 
@@ -235,6 +237,12 @@ def test_parts_give_up_items_in_the_order_of_their_expendability() -> None:
     assert fit([fixed("head"), part("a", 1), part("b", 2)], 26) == "head\n\naaaaaaaaaa\n\nbbbbbbb\n"
     assert fit([fixed("head"), part("a", 1), part("b", 2)], 12) == "head\n\naaaaa\n"
     assert fit([fixed("head"), part("a", 1)], 3) is None
+
+
+def test_parts_of_one_rank_give_up_together_the_longest_first() -> None:
+    long, short = Part(lambda n: "l" * n, 10, 1), Part(lambda n: "s" * n, 3, 1)
+    assert fit([long, short], 11) == "lllll\n\nsss\n"
+    assert fit([long, short], 7) == "ll\n\nss\n"
 
 
 def test_what_a_part_keeps_is_given_up_last() -> None:
