@@ -54,15 +54,11 @@ def with_mask(step: Step, model: nn.Module, x: Tensor) -> tuple[dict[str, Tensor
     return results, kept[0].view(x.shape)
 
 
-@pytest.mark.parametrize("shape", [(6,), (2, 3)], ids=["2-D", "3-D"])
-@pytest.mark.parametrize(
-    "base, dtype, rtol",
-    [("dense", "float64", 1e-13), ("dense", "fp32", 3e-6), ("nf4", "fp32", 1e-5), ("dense", "mixed", 2e-2)],
-)
+@pytest.mark.parametrize("dtype, rtol", [("float64", 1e-13), ("fp32", 3e-6)])
 def test_dropout_of_output_and_gradients_is_that_of_the_kept_mask(
-    base: str, dtype: str, rtol: float, shape: tuple[int, ...], device: str, nodes: Nodes, step: Step
+    dtype: str, rtol: float, device: str, nodes: Nodes, step: Step
 ) -> None:
-    model, x = build("linear", Sample(base=base, dtype=dtype, shape=shape, dropout=P, device=device))
+    model, x = build("linear", Sample(dtype=dtype, bias=False, dropout=P, device=device))
     twin = to_float64_twin(model)
     assert patch_linear(model, allow_dropout=True) == 1
     assert nodes(model(x)) == [NODE]
@@ -74,7 +70,7 @@ def test_dropout_of_output_and_gradients_is_that_of_the_kept_mask(
 
 
 def test_dropout_keeps_as_many_elements_as_it_says_and_other_ones_each_time(step: Step) -> None:
-    model, x = build("linear", Sample(shape=(40, 5), dropout=P))
+    model, x = build("linear", Sample(shape=(40, 5), bias=False, dropout=P))
     patch_linear(model, allow_dropout=True)
     masks = [with_mask(step, model, x)[1].double() for _ in range(2)]
     for mask in masks:
@@ -82,9 +78,9 @@ def test_dropout_keeps_as_many_elements_as_it_says_and_other_ones_each_time(step
     assert not torch.equal(*masks)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "mixed"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_the_mask_costs_one_byte_an_element_and_nothing_in_evaluation(dtype: str) -> None:
-    model, x = build("linear", Sample(dtype=dtype, dropout=P))
+    model, x = build("linear", Sample(dtype=dtype, bias=False, dropout=P))
     patch_linear(model, allow_dropout=True)
     totals = []
     for training in (True, False):

@@ -111,22 +111,25 @@ def test_silus_slope_is_computed_in_fp32_and_rounded_once(dtype: str, device: st
 
 
 def cancelling(kernel: KernelInfo, projection: str) -> tuple[nn.Module, Tensor]:
-    """One adapted projection whose weight is the nearest whole number to -s B A, and an x of small whole numbers.
+    """A projection whose weight is the nearest whole number to -s B A, and an x of small whole numbers.
 
-    So the base term is exact in bf16 and nearly the LoRA term's negative: what is left is a tenth of either. The
-    other of gate and up is constant, so that dX comes from one of them alone.
+    So the base term is exact in bf16 and nearly the LoRA term's negative: what is left is a tenth of either. The other
+    projections' B is zero, and the other one of gate and up is constantly 1, so that dX comes from one of them alone.
     """
-    model, x = build(kernel, Sample(dtype="mixed", adapted=(projection,), shape=(64,)))
-    layers = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
+    model, x = build(kernel, Sample(dtype="mixed", bias=False, shape=(4, 16)))
+    x = x.detach().mul(1.5).round()
+    x[..., 0] = 1
     constant = {"gate_proj": "up_proj", "up_proj": "gate_proj"}.get(projection)
     for name in kernel.projections:
-        getattr(layers[name], "base_layer", layers[name]).bias.data.fill_(1)
-    if constant:
-        layers[constant].weight.data.zero_()
-    layer = layers[projection]
-    A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
-    layer.base_layer.weight.data = -(layer.scaling["default"] * B @ A).detach().round().bfloat16()
-    return model, x.detach().mul(1.5).round().requires_grad_()
+        layer: Any = next(module for path, module in model.named_modules() if path.endswith(name))
+        A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        if name == projection:
+            layer.base_layer.weight.data = -(layer.scaling["default"] * B @ A).detach().round().bfloat16()
+        else:
+            B.data.zero_()
+        if name == constant:
+            layer.base_layer.weight.data = torch.eye(1, layer.in_features).expand(layer.out_features, -1).bfloat16()
+    return model, x
 
 
 @pytest.mark.parametrize("kernel, projection", SUMS)

@@ -97,7 +97,7 @@ def test_the_backward_is_right_after_everything_that_the_forward_read_was_overwr
     kernel: KernelInfo, base: str, step: Callable[..., dict[str, Tensor]]
 ) -> None:
     """The hooks keep copies, as offloading does: what didn't pass through them is read as it is now."""
-    model, x = build(kernel, Sample(base=base))
+    model, x = build(kernel, Sample(base=base, bias=False))
     want = step(model, x)
     kernel.patch(model)
     with saved_tensors_hooks(lambda tensor: tensor.detach().clone(), lambda copy: copy):
@@ -113,7 +113,7 @@ def test_the_backward_is_right_after_everything_that_the_forward_read_was_overwr
 @each_kernel
 def test_a_second_derivative_is_refused(kernel: KernelInfo) -> None:
     """The backward's own products are invisible to autograd: a second derivative would be silently wrong."""
-    model, x = build(kernel, Sample())
+    model, x = build(kernel, Sample(bias=False, ranks=(3,) * len(kernel.projections)))
     kernel.patch(model)
     loss = mean_of_squares(outputs_of(model(x)))
     (dX,) = torch.autograd.grad(loss, x, create_graph=True)
