@@ -141,7 +141,7 @@ class Streamed(nn.Module):
         super().__init__()
         self.layers = layers
         self.host = [weights_of(block) for block in layers.blocks]
-        self.buffers_in_use = [{n: torch.empty_like(w) for n, w in self.host[0].items()} for _ in range(BUFFERS)]
+        self.pool = [{n: torch.empty_like(w) for n, w in self.host[0].items()} for _ in range(BUFFERS)]
         self.loads = 0
         for block in layers.blocks:
             for name, parameter in block.named_parameters():
@@ -150,7 +150,7 @@ class Streamed(nn.Module):
 
     def load(self, index: int) -> dict[str, Tensor]:
         """One layer's weights in the next buffer, as bare views."""
-        buffer = self.buffers_in_use[self.loads % BUFFERS]
+        buffer = self.pool[self.loads % BUFFERS]
         self.loads += 1
         with torch.no_grad():
             return {name: buffer[name].copy_(weight)[:] for name, weight in self.host[index].items()}
