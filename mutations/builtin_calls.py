@@ -50,7 +50,7 @@ class Builtins:
         if name == "reduce" and len(args) >= 2:
             return self._reduced(node, args)
         if name == "dict":
-            return Value("dict", node, tuple(kwargs.values()), attrs={f"[{key!r}]": v for key, v in kwargs.items()})
+            return _dict(node, args, kwargs)
         if name in TESTS:
             return _number(name, args, node) or _test(name, args, node)
         return None
@@ -136,6 +136,22 @@ def _row(value: Value, node: cst.CSTNode) -> Value:
     if held.kind == "dict" and entries(held):
         return Value("seq", node, items=elements(held))
     return held
+
+
+def _dict(node: cst.CSTNode, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`dict(other)`, `dict(pairs)`, `dict(key=value)`."""
+    attrs: dict[str, Value] = {}
+    for given in args:
+        attrs |= resolve(given).attrs if resolve(given).kind == "dict" else _pairs(given)
+    attrs |= {f"[{key!r}]": value for key, value in kwargs.items()}
+    return Value("dict", node, (*args, *kwargs.values()), attrs=attrs)
+
+
+def _pairs(value: Value) -> dict[str, Value]:
+    pairs = [known_items(pair) for pair in known_items(value) or ()]
+    if any(pair is None or len(pair) != 2 or resolve(pair[0]).kind != "const" for pair in pairs):
+        return {}
+    return {f"[{resolve(pair[0]).const!r}]": pair[1] for pair in pairs if pair is not None}
 
 
 def _of_dict(held: Value, name: str, args: list[Value], node: cst.CSTNode) -> Value | None:
