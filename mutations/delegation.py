@@ -17,6 +17,7 @@ from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.handback import handback_at_top, handbacks
 from fastlora_verify.mutations.kernel_view import Place, owner_and_input
 from fastlora_verify.mutations.names import bound_at_top
+from fastlora_verify.mutations.visible import sayable
 
 if TYPE_CHECKING:
     from fastlora_verify.mutations.kernel_view import KernelView
@@ -55,7 +56,7 @@ def at_top(condition: Callable[[Place, str], str | None]) -> Callable[[KernelVie
     def find(view: KernelView) -> Iterator[Site]:
         for entry in view.entries:
             _, x = owner_and_input(entry.node)
-            back = handback_at_top(entry)
+            back = handback_at_top(view, entry)
             first = first_statement(entry.node)
             if back is not None and x is not None and first is not None:
                 yield _insert(entry, first, condition(entry, x.name.value), back)
@@ -69,14 +70,15 @@ def before_apply(
     """One site in front of `Function.apply`; no site where the condition can't be said there."""
 
     def find(view: KernelView) -> Iterator[Site]:
-        entry, run = view.apply_entry, view.run
-        if entry is None or run is None or not handbacks(entry):
+        entry, statement = view.apply_entry, view.apply_statement
+        if entry is None or statement is None:
             return
         _, x = owner_and_input(entry.node)
         text = condition(view, x.name.value) if x is not None else None
-        if text is not None:
-            back = entry.module.code(handbacks(entry)[0])
-            yield _insert(entry, entry.module.statement(run.call), text, back)
+        backs = [c for c in handbacks(view, entry) if sayable(entry.module, c, statement)]
+        back = entry.module.code(backs[0]) if backs else handback_at_top(view, entry)
+        if text is not None and back is not None:
+            yield _insert(entry, statement, text, back)
 
     return find
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
-from fastlora_verify.mutations.handback import handbacks
+from fastlora_verify.mutations.handback import hands_back
 from fastlora_verify.mutations.interpret import leaves
-from fastlora_verify.mutations.kernel_view import KernelView, Place, statements
-from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.kernel_view import KernelView, Place
+from fastlora_verify.mutations.tree import children, small_statements, statements
 
 TEXT = m.SimpleString() | m.FormattedString() | m.ConcatenatedString()
 BOOLEAN = m.Name("True") | m.Name("False")
@@ -47,8 +47,8 @@ class Exit:
 def exits(view: KernelView) -> Iterator[Exit]:
     """Every refusal of the kernel's entries, guards and patcher."""
     for place in view.entries:
-        backs = {id(call) for call in handbacks(place)}
-        yield from (e for e in _exits(place) if isinstance(e.last, cst.Return) and id(e.last.value) in backs)
+        returns = (e for e in _exits(place) if isinstance(e.last, cst.Return))
+        yield from (e for e in returns if isinstance(e.last, cst.Return) and hands_back(view, place, e.last.value))
     for place in view.guards:
         yield from (e for e in _exits(place) if _refuses(place, e.last))
     if view.patcher is not None:
@@ -56,7 +56,7 @@ def exits(view: KernelView) -> Iterator[Exit]:
 
 
 def _exits(place: Place) -> Iterator[Exit]:
-    for node in statements(place.node.body.body):  # type: ignore[arg-type]
+    for node in statements(place.node):
         if isinstance(node, cst.If) and node.orelse is None and leaves(node.body):
             line = node.body.body[-1]
             small = line.body[-1] if isinstance(line, cst.SimpleStatementLine) else line
@@ -66,13 +66,7 @@ def _exits(place: Place) -> Iterator[Exit]:
 
 def returned(place: Place) -> list[cst.BaseExpression | None]:
     """What the returns of a function return."""
-    return [
-        small.value
-        for line in statements(place.node.body.body)  # type: ignore[arg-type]
-        if isinstance(line, cst.SimpleStatementLine)
-        for small in line.body
-        if isinstance(small, cst.Return)
-    ]
+    return [small.value for small in small_statements(place.node) if isinstance(small, cst.Return)]
 
 
 def gives_reasons(place: Place) -> bool:

@@ -13,6 +13,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.delegation import torch_at
 from fastlora_verify.mutations.kernel_view import KernelView, Place, pure_label
+from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.terms import is_pure, one_line, parenthesised
 from fastlora_verify.mutations.values import Value, alternatives, resolve, strip
 
@@ -23,14 +24,19 @@ def dx_always(view: KernelView) -> Iterator[Site]:
     if run is None:
         return
     index = next((i for i, a in enumerate(run.args) if (lab := pure_label(a)) is not None and lab.kind == "X"), None)
-    for node, values in list(view.seen("backward").items()):
-        if not isinstance(node, cst.BaseExpression) or not any(_is_need(v, index) for v in values):
-            continue
-        module = view.backward.module
-        if not view.in_backward(node) or not _decides(view, node):
-            continue
-        gist = f"`{module.code(node)}` is taken for True: dX is computed whether or not it is needed"
-        yield Site(module, view.backward.scope, "", node, (module.replace(node, "True"),), gist)
+    module = view.backward.module
+    needs = [
+        node
+        for node, values in list(view.seen("backward").items())
+        if isinstance(node, cst.BaseExpression)
+        and any(_is_need(v, index) for v in values)
+        and view.in_backward(node)
+        and _decides(view, node)
+    ]
+    if needs:  # all of them: with one alone, dX may be summed of parts that were not computed
+        gist = f"`{module.code(needs[0])}` is taken for True: dX is computed whether or not it is needed"
+        edits = tuple(module.replace(node, "True", fires=node is needs[0]) for node in needs)
+        yield Site(module, view.backward.scope, "", needs[0], edits, gist)
 
 
 def _is_need(value: Value, index: int | None) -> bool:
@@ -50,18 +56,16 @@ def _decides(view: KernelView, node: cst.CSTNode) -> bool:
     return False
 
 
-def _is_inside(module, node: cst.CSTNode, outer: cst.CSTNode) -> bool:  # type: ignore[no-untyped-def]
+def _is_inside(module: ParsedModule, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
     return node is outer or any(a is outer for a in module.ancestors(node))
 
 
 def _computes_dx(view: KernelView, branch: cst.If | cst.IfExp) -> bool:
-    body = branch.body
     module = view.backward.module
     return any(
-        v.kind == "matmul" and {k for k, _ in view.feeding(node)} == {"X"}
-        for node, values in list(view.seen("backward").items())
-        if view.in_backward(node) and _is_inside(module, node, body)
-        for v in values
+        {k for k, _ in view.feeding(node)} == {"X"}
+        for node in list(view.seen("backward"))
+        if isinstance(node, cst.Call | cst.BinaryOperation) and _is_inside(module, node, branch.body)
     )
 
 

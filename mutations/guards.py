@@ -15,9 +15,10 @@ import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate
 from fastlora_verify.mutations.interpret import leaves
-from fastlora_verify.mutations.kernel_view import KernelView, Place, statements
+from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.terms import one_line
+from fastlora_verify.mutations.tree import small_statements, statements
 
 
 def _site(place: Place, what: str, node: cst.CSTNode, text: str, gist: str) -> Site:
@@ -62,10 +63,8 @@ def _word(text: str) -> str:
 def fails_open(view: KernelView) -> Iterator[Site]:
     """A refusing answer becomes an accepting one."""
     for place in view.guards:
-        for line in statements(place.node.body.body):  # type: ignore[arg-type]
-            if not isinstance(line, cst.SimpleStatementLine) or not isinstance(line.body[-1], cst.Return):
-                continue
-            value = line.body[-1].value
+        for small in small_statements(place.node):
+            value = small.value if isinstance(small, cst.Return) else None
             text = _accepting(place, value)
             if value is not None and text is not None:
                 code = place.module.code(value)
@@ -126,7 +125,7 @@ CHECK = m.Call(func=m.Name("isinstance") | m.Name("hasattr") | m.Name("issubclas
 def positive_always_true(view: KernelView) -> Iterator[Site]:
     """`if isinstance(…): targets.append(…)`, and the same as the condition of a comprehension."""
     for place in (*([view.patcher] if view.patcher is not None else []), *view.guards):
-        for node in statements(place.node.body.body):  # type: ignore[arg-type]
+        for node in statements(place.node):
             if (
                 isinstance(node, cst.If)
                 and node.orelse is None

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.handback import handbacks
-from fastlora_verify.mutations.kernel_view import KernelView, Place, statements
+from fastlora_verify.mutations.handback import hands_back
+from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.terms import is_pure, one_line
+from fastlora_verify.mutations.tree import statements
 
 KINDS = frozenset({"qkv", "other"})
 
@@ -60,18 +61,17 @@ def kept(view: KernelView) -> Iterator[Site]:
                 gist = f"`{one_line(module.code(node))}` reads without taking out"
                 edit = module.replace(node.func.attr, "get")
                 yield Site(module, module.enclosing(node), "", node, (edit,), gist)
-        yield from _cleared(entry)
+        yield from _cleared(view, entry)
 
 
-def _cleared(entry: Place) -> Iterator[Site]:
+def _cleared(view: KernelView, entry: Place) -> Iterator[Site]:
     """Statements that set the store to None on the way to returning what it held."""
-    backs = {id(c) for c in handbacks(entry)}
-    for block in statements(entry.node.body.body):  # type: ignore[arg-type]
+    for block in statements(entry.node):
         if not isinstance(block, cst.If) or not isinstance(block.body, cst.IndentedBlock):
             continue
         last = block.body.body[-1]
         small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
-        if not isinstance(small, cst.Return) or id(small.value) in backs:
+        if not isinstance(small, cst.Return) or hands_back(view, entry, small.value):
             continue
         for line in block.body.body:
             if isinstance(line, cst.SimpleStatementLine) and _sets_none(line.body[0]):

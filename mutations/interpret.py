@@ -46,6 +46,7 @@ class FunctionRun:
     call: cst.Call  # `Function.apply(…)`
     args: list[Value]
     output: Value
+    caller: str  # the phase that called it
     saved: list[Value] = field(default_factory=list)
     gradients: Value | None = None
 
@@ -63,10 +64,12 @@ class Interpreter(Expressions):
         self.reads: dict[cst.CSTNode, set[str]] = defaultdict(set)  # of a test: keys it looks up (getattr, get, [])
         self.writes: dict[str, set[str]] = defaultdict(set)  # in a phase: attribute names and keys that are set
         self._reading: list[set[str]] = []
+        self.led_to_kernel: set[tuple[str, str]] = set()  # functions during whose run the kernel was called
         self.depth = 0
         self._modules: dict[str, Env] = {}
         self._closures: dict[int, Env] = {}
         self._stack: list[cst.CSTNode] = []
+        self._scopes: list[tuple[str, str]] = []
 
     # -- environments -----------------------------------------------------------------------------------
 
@@ -113,8 +116,10 @@ class Interpreter(Expressions):
         self.bind(node.params, args, kwargs, env)
         self.depth += 1
         self._stack.append(node)
+        self._scopes.append(function.scope)
         self.block(node.body.body, env)
         self._stack.pop()
+        self._scopes.pop()
         self.depth -= 1
         return join(env.returns) if env.returns else NONE
 
@@ -155,7 +160,8 @@ class Interpreter(Expressions):
         module, name, _ = self.source.resolve(self.function)
         before, ctx = self.phase, Value("ctx", node)
         env = self.closure_env(module, f"{name}.forward")
-        self.run = FunctionRun(ctx, node, list(args), NONE)
+        self.run = FunctionRun(ctx, node, list(args), NONE, self.phase)
+        self.led_to_kernel.update(self._scopes)
         self.phase = "forward"
         forward = Value("function", scope=(module.name, f"{name}.forward"), env=env)
         if f"{name}.setup_context" in module.scopes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import libcst as cst
+import libcst.matchers as m
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
-from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.tree import small_statements
 from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, resolve
 
 
@@ -45,6 +45,8 @@ class KernelView:
         self.helpers = [self.place(scope) for scope in roles.helpers]
         self.patcher = self.place(roles.patcher) if roles.patcher else None
         self.unpatcher = self.place(roles.unpatcher) if roles.unpatcher else None
+        self.forward = self.place(f"{roles.function}.forward")
+        self.backward = self.place(f"{roles.function}.backward")
         self.entry_env: dict[str, Env] = {}
         for entry in self.entries:
             self._run_entry(entry)
@@ -104,23 +106,19 @@ class KernelView:
 
     # -- places of the Function ---------------------------------------------------------------------------
 
-    @cached_property
-    def forward(self) -> Place:
-        return self.place(f"{self.roles.function}.forward")
-
-    @cached_property
-    def backward(self) -> Place:
-        return self.place(f"{self.roles.function}.backward")
-
     @property
     def apply_entry(self) -> Place | None:
-        """The entry that calls the Function itself."""
-        if self.run is None:
+        """The entry whose run led to the Function."""
+        return next((e for e in self.entries if self.run is not None and self.run.caller == f"entry {e.scope}"), None)
+
+    @property
+    def apply_statement(self) -> cst.BaseStatement | None:
+        """The statement of that entry in which the Function is called; None if another function calls it."""
+        entry = self.apply_entry
+        if entry is None or self.run is None or not entry.module.holds(self.run.call):
             return None
-        for entry in self.entries:
-            if any(a is entry.node for a in entry.module.ancestors(self.run.call)):
-                return entry
-        return None
+        inside = any(a is entry.node for a in entry.module.ancestors(self.run.call))
+        return entry.module.statement(self.run.call) if inside else None
 
     def seen(self, phase: str) -> dict[cst.CSTNode, list[Value]]:
         """The expressions evaluated in a phase ("forward", "backward", "entry SCOPE"), helpers' included."""
@@ -133,6 +131,15 @@ class KernelView:
         """Whether an edit there changes nothing of the other direction (a helper may serve both)."""
         other = "backward" if phase == "forward" else "forward"
         return node in self.seen(phase) and node not in self.seen(other)
+
+    def reads_input(self, kind: str, sibling: str) -> bool:
+        """Whether a projection's W (or A) multiplies the block's own input, not what another projection made."""
+        for values in self.seen("forward").values():
+            for product in values:
+                for one, other in (product.args[:2], product.args[1::-1]) if product.kind == "matmul" else ():
+                    if Label(kind, sibling) in one.labels and other.kinds <= {"X", "mask", "dropout"}:
+                        return True
+        return False
 
     def module_of(self, node: cst.CSTNode) -> ParsedModule:
         """The module that a node stands in."""
@@ -195,7 +202,7 @@ class KernelView:
     def arguments(self, kind: str) -> list[tuple[str, str]]:
         """(sibling, expression text) of the arguments of `apply` that carry `kind`."""
         run, entry = self.run, self.apply_entry
-        if run is None or entry is None:
+        if run is None or entry is None or self.apply_statement is None:
             return []
         found = []
         for arg in run.call.args:
@@ -212,11 +219,20 @@ class KernelView:
 def owner_and_input(node: cst.FunctionDef) -> tuple[cst.Param | None, cst.Param | None]:
     """The parameters of an entry that hold the patched module and its input."""
     params = [*node.params.posonly_params, *node.params.params]
-    if not params:
-        return None, None
-    if len(params) == 1:
-        return None, params[0]
-    return params[0], params[1]
+    required = [p for p in params if p.default is None] or params
+    if len(required) < 2:
+        return None, required[0] if required else None
+    given_on = {a.value.value for call in _calls(node) for a in call.args if isinstance(a.value, cst.Name)}
+    handed = [p for p in required[1:] if p.name.value in given_on]
+    return required[0], (handed or required[1:])[0]
+
+
+@lru_cache(maxsize=256)
+def _calls(node: cst.FunctionDef) -> tuple[cst.Call, ...]:
+    """The calls that a function returns, and those of `apply`."""
+    returned = [s.value for s in small_statements(node) if isinstance(s, cst.Return)]
+    applied = m.findall(node, m.Call(func=m.Attribute(attr=m.Name("apply"))))
+    return tuple(c for c in [*returned, *applied] if isinstance(c, cst.Call))
 
 
 def pure_label(value: Value) -> Label | None:
@@ -225,21 +241,4 @@ def pure_label(value: Value) -> Label | None:
     return next(iter(labels)) if len(labels) == 1 else None
 
 
-def statements(body: Sequence[cst.BaseStatement]) -> Iterator[cst.BaseStatement]:
-    """Every statement under a body, outer before inner, nested functions left out."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-            continue
-        yield from _inner_statements(statement)
-
-
-def _inner_statements(node: cst.CSTNode) -> Iterator[cst.BaseStatement]:
-    for child in children(node):
-        if isinstance(child, cst.BaseStatement):
-            yield from statements([child])
-        elif isinstance(child, cst.BaseSuite | cst.Else | cst.Finally | cst.ExceptHandler):
-            yield from _inner_statements(child)
-
-
-__all__ = ["KernelView", "Place", "Slot", "elements", "owner_and_input", "pure_label", "statements"]
+__all__ = ["KernelView", "Place", "Slot", "elements", "owner_and_input", "pure_label"]

@@ -13,8 +13,9 @@ import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits
 from fastlora_verify.mutations.expressions import LAYER_ATTRIBUTES
-from fastlora_verify.mutations.kernel_view import KernelView, Place, statements
+from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.terms import one_line
+from fastlora_verify.mutations.tree import small_statements
 from fastlora_verify.mutations.values import Value, alternatives
 
 
@@ -22,12 +23,6 @@ def _mentions_forward(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Attribute):
         return node.attr.value == "forward"
     return isinstance(node, cst.SimpleString) and node.evaluated_value == "forward"
-
-
-def _small_statements(place: Place) -> Iterator[cst.BaseSmallStatement]:
-    for line in statements(place.node.body.body):  # type: ignore[arg-type]
-        if isinstance(line, cst.SimpleStatementLine):
-            yield from line.body
 
 
 def deletes_forward(place: Place, small: cst.BaseSmallStatement) -> bool:
@@ -48,7 +43,7 @@ def deletes_forward(place: Place, small: cst.BaseSmallStatement) -> bool:
 
 def forward_left(view: KernelView) -> Iterator[Site]:
     for place in view.reach("unpatcher"):
-        for small in _small_statements(place):
+        for small in small_statements(place.node):
             if deletes_forward(place, small):
                 gist = f"`{one_line(place.module.code(small))}` is skipped"
                 yield Site(place.module, place.scope, "", small, (place.module.replace(small, "pass"),), gist)
@@ -70,7 +65,7 @@ def _mark_not_set(view: KernelView) -> Iterator[Site]:
     """Statements that set a flag which the patcher looks up (`setattr(module, MARK, True)`)."""
     looked_up = {n for found in _patcher_exits(view) for n in view.interpreter.reads[found.node.test]}
     for place in view.reach("patcher"):
-        for small in _small_statements(place):
+        for small in small_statements(place.node):
             if not isinstance(small, cst.Expr) or not m.matches(small.value, m.Call(func=m.Name("setattr"))):
                 continue
             assert isinstance(small.value, cst.Call)
@@ -99,7 +94,7 @@ def ownership_ignored(view: KernelView) -> Iterator[Site]:
         yield from _takes_owned(view)
         return
     for place in view.reach("patcher"):
-        for small in _small_statements(place):
+        for small in small_statements(place.node):
             if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) and _releases(view, small.value):
                 gist = f"`{one_line(place.module.code(small))}` is skipped: the projection keeps its single kernel"
                 edit = place.module.replace(small, "pass")
@@ -118,7 +113,7 @@ def _releases(view: KernelView, call: cst.Call) -> bool:
             node = module.scopes[option.scope[1]]
             if isinstance(node, cst.FunctionDef):
                 place = Place(module, option.scope[1], node)
-                if any(deletes_forward(place, s) for s in _small_statements(place)):
+                if any(deletes_forward(place, s) for s in small_statements(place.node)):
                     return True
     return False
 

@@ -10,22 +10,20 @@ from collections.abc import Iterator
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.handback import handbacks
-from fastlora_verify.mutations.kernel_view import KernelView, owner_and_input, statements
+from fastlora_verify.mutations.handback import hands_back
+from fastlora_verify.mutations.kernel_view import KernelView, owner_and_input
 from fastlora_verify.mutations.terms import one_line, parenthesised
+from fastlora_verify.mutations.tree import small_statements
 
 
 def find(view: KernelView) -> Iterator[Site]:
     for entry in view.entries:
         _, x = owner_and_input(entry.node)
-        given_back = {id(call) for call in handbacks(entry)}
         if x is None:
             continue
-        for statement in statements(entry.node.body.body):  # type: ignore[arg-type]
-            if not isinstance(statement, cst.SimpleStatementLine) or not isinstance(statement.body[-1], cst.Return):
-                continue
-            value = statement.body[-1].value
-            if value is None or id(value) in given_back or isinstance(value, cst.Tuple):
+        for small in small_statements(entry.node):
+            value = small.value if isinstance(small, cst.Return) else None
+            if value is None or hands_back(view, entry, value) or isinstance(value, cst.Tuple):
                 continue
             text = _cast(entry.module.code, value, x.name.value)
             gist = f"`return {one_line(entry.module.code(value), 90)}` is cast back to the input's dtype"

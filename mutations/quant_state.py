@@ -55,17 +55,12 @@ def swapped(phase: str) -> Callable[[KernelView], Iterator[Site]]:
         calls = {sibling: (call, states) for sibling, call, states in dense_calls(view, phase)}
         order = [s for s in view.siblings if s in calls]
         for one, other in itertools.pairwise(order):
-            if _reads_same_input(view, one, other):
+            if view.reads_input("W", one) and view.reads_input("W", other):  # another's state would not fit
                 yield _take_state(view, phase, calls, one, other)
                 yield _take_state(view, phase, calls, other, one)
         yield from _permuted_loops(view, phase)
 
     return find
-
-
-def _reads_same_input(view: KernelView, one: str, other: str) -> bool:
-    """A block's last projection has another shape; its state would not fit."""
-    return not (view.roles.kind == "swiglu-mlp" and view.siblings[-1] in {one, other})
 
 
 def _take_state(

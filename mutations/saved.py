@@ -7,17 +7,18 @@ weights the backward then reads a slot that was refilled (public, in a 4-bit lib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.kernel_view import KernelView, statements
+from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.names import read_names
 from fastlora_verify.mutations.quant_state import dense_calls
 from fastlora_verify.mutations.source import Edit, ParsedModule
 from fastlora_verify.mutations.terms import is_lora_term, is_pure, kinds, named, one_line, siblings
+from fastlora_verify.mutations.tree import small_statements
 from fastlora_verify.mutations.values import resolve
-from fastlora_verify.mutations.visible import sayable
+from fastlora_verify.mutations.visible import bound_before, sayable
 
 
 def save_calls(view: KernelView) -> list[cst.Call]:
@@ -55,47 +56,56 @@ def activation_saved(view: KernelView) -> Iterator[Site]:
     edits = _one_more(view, known) if known and len(known) == len(texts) else None
     if edits is not None:
         gist = f"`{', '.join(dict.fromkeys(known.values()))}` is saved too, and never read"
-        yield Site(view.forward.module, view.forward.scope, "", next(iter(known)), edits, gist)
+        first = next(iter(known))
+        yield Site(view.forward.module, view.forward.module.enclosing(first), "", first, edits, gist)
 
 
 def _unsaved_activation(view: KernelView, call: cst.Call) -> str | None:
-    """A local of forward that holds an activation ([N, f]), not yet saved; one that isn't returned if there is."""
-    saved = read_names(call)
-    returned = {n for node in _returns(view) for n in read_names(node)}
-    found: list[str] = []
-    line = view.forward.module.line(call)
-    for node in statements(view.forward.node.body.body):  # type: ignore[arg-type]
-        if not isinstance(node, cst.SimpleStatementLine) or view.forward.module.line(node) >= line:
+    """A local that holds an activation ([N, f]), not yet saved; one that isn't returned if there is."""
+    module, function = view.module_of(call), _around(view, call)
+    if function is not view.forward.node:
+        return _of_setup(view, function)
+    bound, saved = bound_before(module, call), read_names(call)
+    returned = [r for small in small_statements(function) if isinstance(small, cst.Return) and (r := small.value)]
+    found: dict[str, str] = {}
+    for small in small_statements(function):
+        if not isinstance(small, cst.Assign) or not isinstance(small.targets[0].target, cst.Name):
             continue
-        for small in node.body:
-            if not isinstance(small, cst.Assign) or not isinstance(small.targets[0].target, cst.Name):
-                continue
-            name = small.targets[0].target.value
-            values = view.seen("forward").get(small.value, [])
-            wide = values and all({"W", "X"} <= kinds(v) and not is_lora_term(v, "A") for v in values)
-            if wide and name not in saved:
-                is_list = any(resolve(v).kind == "seq" for v in values)
-                found.append(f"{name}[0]" if is_list else name)
-    inner = [f for f in found if f.partition("[")[0] not in returned]
-    best = inner or found
-    return best[-1] if best else _first_output(view)
+        name = small.targets[0].target.value
+        values = view.seen("forward").get(small.value, [])
+        wide = values and all({"W", "X"} <= kinds(v) and not is_lora_term(v, "A") for v in values)
+        if wide and name in bound - saved:
+            found[name] = f"{name}[0]" if any(resolve(v).kind == "seq" for v in values) else name
+    given = set().union(*(read_names(value) for value in returned))
+    best = [text for name, text in found.items() if name not in given] or list(found.values())
+    return best[-1] if best else _first_output(module, call, returned)
 
 
-def _first_output(view: KernelView) -> str | None:
+def _first_output(module: ParsedModule, call: cst.Call, returned: Sequence[cst.BaseExpression]) -> str | None:
     """What forward returns, or the first of several."""
-    for value in _returns(view):
+    for value in returned:
+        first, index = value, ""
         if isinstance(value, cst.Tuple):
-            return view.forward.module.code(value.elements[0].value)
-        if isinstance(value, cst.Call) and len(value.args) == 1:  # tuple(outs)
-            return f"{view.forward.module.code(value.args[0].value)}[0]"
+            first = value.elements[0].value
+        elif isinstance(value, cst.Call) and len(value.args) == 1:  # tuple(outs)
+            first, index = value.args[0].value, "[0]"
+        if isinstance(first, cst.Name) and sayable(module, first, call):
+            return f"{first.value}{index}"
     return None
 
 
-def _returns(view: KernelView) -> Iterator[cst.BaseExpression]:
-    for node in statements(view.forward.node.body.body):  # type: ignore[arg-type]
-        last = node.body[-1] if isinstance(node, cst.SimpleStatementLine) else None
-        if isinstance(last, cst.Return) and last.value is not None:
-            yield last.value
+def _of_setup(view: KernelView, function: cst.FunctionDef | None) -> str | None:
+    """The output that `setup_context(ctx, inputs, output)` is given."""
+    if function is None or function.name.value != "setup_context" or view.run is None:
+        return None
+    if len(function.params.params) < 3:
+        return None
+    name = function.params.params[2].name.value
+    return f"{name}[0]" if resolve(view.run.output).kind == "seq" else name
+
+
+def _around(view: KernelView, node: cst.CSTNode) -> cst.FunctionDef | None:
+    return next((a for a in view.module_of(node).ancestors(node) if isinstance(a, cst.FunctionDef)), None)
 
 
 def dense_saved(view: KernelView) -> Iterator[Site]:
@@ -107,7 +117,7 @@ def dense_saved(view: KernelView) -> Iterator[Site]:
         edits = _one_more(view, {call: text if call in here else "None" for call in calls}) if here else None
         if edits is not None:
             gist = f"the dense weight `{one_line(module.code(dense), 90)}` is saved too"
-            yield Site(module, view.forward.scope, named(view, frozenset({sibling})), here[0], edits, gist)
+            yield Site(module, module.enclosing(here[0]), named(view, frozenset({sibling})), here[0], edits, gist)
 
 
 def _follows(module: ParsedModule, earlier: cst.CSTNode, call: cst.CSTNode) -> bool:
@@ -129,7 +139,7 @@ def kept_on_ctx(view: KernelView) -> Iterator[Site]:
             names = frozenset().union(*(siblings(v, "W") for v in values))
             line = f"{ctx}.kept_weight = {module.code(arg.value)}"
             edit = module.insert_before(module.statement(call), [line])
-            yield Site(module, view.forward.scope, named(view, names), call, (edit,), line)
+            yield Site(module, module.enclosing(call), named(view, names), call, (edit,), line)
 
 
 def _mutation(

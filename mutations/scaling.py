@@ -27,7 +27,7 @@ from fastlora_verify.mutations.terms import (
     siblings,
     uses,
 )
-from fastlora_verify.mutations.values import Value, alternatives
+from fastlora_verify.mutations.values import alternatives
 from fastlora_verify.mutations.visible import sayable
 
 Find = Callable[[KernelView], Iterator[Site]]
@@ -150,18 +150,26 @@ def _split_dx(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[S
             adapter = factor(made, "A")
             assert made is not None and adapter is not None
             for use in uses(adapter):
-                site = _dx_site(view, shared, use, twice)
-                key = (id(made.node), siblings(use))
+                if use.node is None:
+                    continue
+                names = _names(view, use.node)
+                site = _dx_site(view, shared, use.node, names, twice)
+                key = (id(made.node), names)
                 if site is not None and key not in done:
                     done.add(key)
                     yield site
 
 
-def _dx_site(view: KernelView, shared: list[Scaled], use: Value, twice: bool) -> Site | None:
-    node = use.node
+def _names(view: KernelView, node: cst.CSTNode) -> frozenset[str]:
+    """The projections of all that was read at one place."""
+    return frozenset().union(*(siblings(v) for v in view.seen("backward").get(node, [])))
+
+
+def _dx_site(
+    view: KernelView, shared: list[Scaled], node: cst.CSTNode, names: frozenset[str], twice: bool
+) -> Site | None:
     if not isinstance(node, cst.BaseExpression) or not view.in_backward(node):
         return None
-    names = siblings(use)
     if any((kind, s) in view.feeding(node) for kind in "AB" for s in names):
         return None
     for factor_ in shared:
@@ -176,7 +184,7 @@ def _wrapped(
     module = view.backward.module
     code = parenthesised(module.code(node), node)
     text = f"{code} {'*' if twice else '/'} {parenthesised(module.code(scale), scale)}"
-    if isinstance(module.parent(node), cst.Arg | cst.BaseElement):  # given on, perhaps as None
+    if isinstance(module.parent(node), cst.BaseElement):  # one of several, perhaps None
         text = f"None if {code} is None else {text}"
     return _site(view, module, node, module.replace(node, f"({text})"), names)
 

@@ -14,7 +14,7 @@ from fastlora_verify.mutations.kernel_view import KernelView
 
 
 def find(view: KernelView) -> Iterator[Site]:
-    slots = [s for s in view.slots if s.kind == "A" and s.node is not None]
+    slots = [s for s in view.slots if s.kind == "A" and s.node is not None and view.reads_input("A", s.sibling)]
     module = view.backward.module
     for one, other in itertools.pairwise(slots):
         assert one.node is not None and other.node is not None

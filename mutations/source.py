@@ -151,7 +151,8 @@ class ParsedModule:
 
         `fires` is the index of the line whose running triggers the mutant.
         """
-        start, _ = self.span(statement)
+        decorators = getattr(statement, "decorators", ())
+        start, _ = self.span(decorators[0] if decorators else statement)
         pad = self.indent(statement)
         body = "".join(f"{line}{self.newline}{pad}" for line in lines)
         if fires is None:

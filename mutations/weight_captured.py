@@ -16,7 +16,7 @@ from fastlora_verify.mutations.terms import named, parenthesised
 
 def find(view: KernelView) -> Iterator[Site]:
     entry, run = view.apply_entry, view.run
-    if entry is None or run is None:
+    if entry is None or run is None or view.apply_statement is None:
         return
     owner, _ = owner_and_input(entry.node)
     if owner is None:
