@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_card() -> None:
+def no_card() -> Iterator[None]:
     """The same on a machine with a card."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "-1")
