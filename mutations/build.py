@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
-from collections.abc import Iterator
+import io
+import tokenize
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 from fastlora_verify.mutations.base import Mutant, Mutation, Probes, Site
 from fastlora_verify.mutations.part import Part, begin, edited_part
-from fastlora_verify.mutations.source import ParsedModule
+from fastlora_verify.mutations.source import ParsedModule, line_starts
 from fastlora_verify.mutations.symbols import symbols
 
 
@@ -46,7 +49,7 @@ def build_mutant(mutation: Mutation, site: Site, kernels: tuple[str, ...], name:
         source=source,
         diff=unified(file.text, source, file.path),
         gist=site.gist,
-        probes=probes(after.tree, source, site.scope, fired),
+        probes=probes(after.tree, source, fired),
         new_names=tuple(sorted(after.symbols.used - before.symbols.used - module.symbols.used)),
     )
 
@@ -66,65 +69,66 @@ def unified(before: str, after: str, path: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def digest(text: str) -> str:
-    """Five characters that stay the same while the text does, whatever its white space."""
-    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:5]
+def digest(code: str) -> str:
+    """Five characters that stay the same while the code does, whatever its white space and comments."""
+    return hashlib.sha256(" ".join(_tokens(code)).encode()).hexdigest()[:5]
+
+
+def _tokens(code: str) -> Iterator[str]:
+    """The words of some code, which needn't be whole."""
+    flat = "\n".join(line.strip() for line in code.splitlines())  # its indentation needn't be one of Python's
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(flat).readline):
+            if token.type != tokenize.COMMENT and token.string.strip():
+                yield token.string
+    except tokenize.TokenError:
+        return  # it ends inside a bracket: all its words have come
 
 
 # -- probes ---------------------------------------------------------------------------------------------
 
 
-def probes(tree: ast.Module, source: str, scope: str, fired: tuple[int, ...]) -> Probes:
-    """Where running the mutated text shows that its scope was entered and that the change itself ran."""
+def probes(tree: ast.Module, source: str, fired: Sequence[int]) -> Probes:
+    """Where running the mutated text shows that its function was entered and that the change itself ran.
+
+    `fired` are the byte offsets of the edits that trigger.
+    """
     encoded = source.encode()
-    triggered = []
+    starts = line_starts(encoded)
+    reached: dict[int, None] = {}
+    triggered: dict[int, None] = {}
     for offset in fired:
-        line = encoded.count(b"\n", 0, offset) + 1
-        column = offset - (encoded.rfind(b"\n", 0, offset) + 1)
-        statement = innermost(tree, line, column)
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            statement = body_start(statement)
-        if statement is not None:
-            triggered.append(statement.lineno)
-    definition = find_scope(tree, scope)
-    reached: tuple[int, ...] = ()
-    if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
-        reached = (body_start(definition).lineno,)
-    return Probes(reached, tuple(dict.fromkeys(triggered)))
+        line = bisect_right(starts, offset)
+        around = covering(tree, line, offset - starts[line - 1])
+        functions = [s for s in around if isinstance(s, Function)]
+        if functions:
+            reached[body_start(functions[-1]).lineno] = None
+        if around:
+            last = around[-1]
+            triggered[(body_start(last) if isinstance(last, Function) else last).lineno] = None
+    return Probes(tuple(reached)[:1], tuple(triggered))
 
 
-def find_scope(tree: ast.AST, scope: str) -> ast.AST | None:
-    """The definition of a dotted name; of several with one name, the last."""
-    found: list[ast.AST] = [tree]
-    for part in scope.split(".") if scope else []:
-        found = [d for outer in found for d in _definitions(outer) if d.name == part]
-    return found[-1] if found else None
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _definitions(outer: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    """The definitions directly inside, those under `if`, `try` and `with` included."""
-    for node in ast.iter_child_nodes(outer):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node
-        else:
-            yield from _definitions(node)
-
-
-def body_start(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+def body_start(function: Function) -> ast.stmt:
+    """The first statement behind the docstring."""
     first = function.body[0]
     is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     return function.body[1] if is_docstring and len(function.body) > 1 else first
 
 
-def innermost(tree: ast.AST, line: int, column: int) -> ast.stmt | None:
-    """The innermost statement that covers a position, a definition's decorators included."""
-    found: ast.stmt | None = None
-    inner: ast.stmt | None = None
+def covering(tree: ast.AST, line: int, column: int) -> list[ast.stmt]:
+    """The statements that cover a position, outer first, a definition's decorators included."""
+    found: list[ast.stmt] = []
+    outer = tree
     while True:
-        inner = next((s for s in _statements(found or tree) if _covers(s, line, column)), None)
+        inner = next((s for s in _statements(outer) if _covers(s, line, column)), None)
         if inner is None:
             return found
-        found = inner
+        found.append(inner)
+        outer = inner
 
 
 def _statements(outer: ast.AST) -> Iterator[ast.stmt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,19 +76,27 @@ def _build(found: list[tuple[Mutation, Site, list[str]]]) -> tuple[list[Mutant],
 
 def unique_names(sites: Sequence[tuple[Mutation, Site]]) -> list[str]:
     """`mutation@module:scope[what]`; where two would be the same, a digest of the code around each tells them apart."""
-    plain = [_name(mutation, site, site.what) for mutation, site in sites]
-    names = []
-    for (mutation, site), name in zip(sites, plain, strict=True):
-        if plain.count(name) > 1:
-            mark = digest(_surroundings(site))
-            name = _name(mutation, site, f"{site.what}~{mark}" if site.what else mark)
-        names.append(name)
+    names = [_name(mutation, site, site.what) for mutation, site in sites]
+    for mark in (_surroundings, _function_before):
+        count = Counter(names)
+        names = [
+            _name(mutation, site, f"{site.what}~{digest(mark(site))}".lstrip("~")) if count[name] > 1 else name
+            for (mutation, site), name in zip(sites, names, strict=True)
+        ]
     return names
 
 
 def _name(mutation: Mutation, site: Site, what: str) -> str:
     scope = f"{site.module.name}:{site.scope}" if site.scope else site.module.name
     return f"{mutation.id}@{scope}[{what}]" if what else f"{mutation.id}@{scope}"
+
+
+def _function_before(site: Site) -> str:
+    """Everything that a function says up to the site's edits: no two of its places have that in common."""
+    module, outer = site.module, site.module.scopes.get(site.scope)
+    start = module.span(outer)[0] if outer is not None else 0
+    edits = sorted(site.edits, key=lambda edit: edit.start)
+    return f"{module.text_between(start, edits[0].start)}|{[(e.end - e.start, e.text) for e in edits]}"
 
 
 def _surroundings(site: Site) -> str:

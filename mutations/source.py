@@ -125,6 +125,9 @@ class ParsedModule:
                 end = last.start + last.length
         return start, end
 
+    def text_between(self, start: int, end: int) -> str:
+        return self._bytes[start:end].decode()
+
     def line(self, node: cst.CSTNode) -> int:
         """The line, from 1, that a node starts on."""
         return self.line_at(self._spans[node].start)
