@@ -13,7 +13,13 @@ MESSAGE = 300  # characters
 FRAMES = 30
 
 # Instruments whose verdict is an exception of another type than AssertionError.
-_VERDICTS = frozenset({"torch.autograd.gradcheck.GradcheckError"})
+_VERDICTS = frozenset(
+    {
+        "torch.autograd.gradcheck.GradcheckError",
+        "doctest.DocTestFailure",
+        "_pytest.doctest.MultipleDoctestFailures",
+    }
+)
 
 _judging = (AssertionError, pytest.fail.Exception)
 _realpath = os.path.realpath

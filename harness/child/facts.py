@@ -27,9 +27,7 @@ from fastlora_verify.harness.child.probe import Marks, Probe
 class Facts:
     """The plugin. `root` is the copy's real path; `quiet` spares tracebacks that nobody reads."""
 
-    def __init__(
-        self, channel: Channel, probe: Probe, root: str, gpu_marker: str = "", *, quiet: bool = True
-    ) -> None:
+    def __init__(self, channel: Channel, probe: Probe, root: str, gpu_marker: str = "", *, quiet: bool = True) -> None:
         self.counts: Counter[str] = Counter()
         self.outside: Marks = (False, False)  # hit while no test ran
         self._channel = channel
@@ -140,9 +138,7 @@ class Facts:
 
     def pytest_internalerror(self, excinfo: Any) -> None:
         """pytest, or a plugin, broke."""
-        self._channel.send(
-            {"event": "internal-error", "exception": exception_fact(excinfo.value, self._root)}
-        )
+        self._channel.send({"event": "internal-error", "exception": exception_fact(excinfo.value, self._root)})
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
         """Ctrl-C's exception or pytest.exit(); not pytest's own stop after collection errors or `-x`."""

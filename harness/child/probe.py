@@ -25,9 +25,7 @@ Block = list[ast.stmt]
 class Probe:
     """The marks of one run. `files` maps a real path to its (reached, triggered) lines."""
 
-    def __init__(
-        self, files: dict[str, tuple[Sequence[int], Sequence[int]]], watched: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, files: dict[str, tuple[Sequence[int], Sequence[int]]], watched: Iterable[str] = ()) -> None:
         self.files = files
         self.watched = frozenset(watched) | frozenset(files)
         self.import_errors: list[tuple[str, BaseException]] = []  # (path, what its import raised)
@@ -95,9 +93,7 @@ def _hook_rewriting(probe: Probe) -> None:
         return
     rewrite_asserts: Callable[..., None] = rewrite.rewrite_asserts
 
-    def probed(
-        mod: ast.Module, source: bytes, module_path: str | None = None, *rest: Any, **named: Any
-    ) -> None:
+    def probed(mod: ast.Module, source: bytes, module_path: str | None = None, *rest: Any, **named: Any) -> None:
         real = os.path.realpath(module_path) if module_path else ""
         if real in probe.files:
             probe.instrumented(mod, real)

@@ -41,8 +41,7 @@ def end_line(job: Job, facts: Facts, probe: Probe, status: int) -> dict[str, Any
         "foreign": foreign_modules(job),
         "probes_missing": probe.missing,
         "import_errors": [
-            {"path": path, "exception": exception_fact(error, job["copy"])}
-            for path, error in probe.import_errors
+            {"path": path, "exception": exception_fact(error, job["copy"])} for path, error in probe.import_errors
         ],
     }
 

@@ -28,9 +28,7 @@ def _busy_native_threads() -> list[str]:
         return []
     sleep(0.05)
     after = _native_threads()
-    return [
-        name for tid, (name, state, ticks) in after.items() if state != "S" or before.get(tid) != after[tid]
-    ]
+    return [name for tid, (name, state, ticks) in after.items() if state != "S" or before.get(tid) != after[tid]]
 
 
 def _native_threads() -> dict[str, tuple[str, str, int]]:

@@ -83,9 +83,6 @@ class _Server:
         self._config = config
         self._leaders: dict[int, str] = {}
         self._orderly = False
-        self._wake, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._wake, False)
 
     def warm_up(self) -> dict[str, Any]:
         """Imports the libraries and pytest; nothing of the target, no tensor operation."""
@@ -105,8 +102,6 @@ class _Server:
 
     def serve(self, lines: _Lines) -> None:
         """Until stdin ends; then every job is ended."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         while not lines.ended:
             for line in lines.read(0.2):
                 self._obey(line)
@@ -131,9 +126,6 @@ class _Server:
             self._leaders[pid] = name
             return
         try:
-            signal.set_wakeup_fd(-1)
-            os.close(self._wake)
-            os.close(self._bell)
             lead(name, job, _work(job), self._events, parent)
         except BaseException:
             traceback.print_exc()

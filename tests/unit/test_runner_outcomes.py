@@ -149,3 +149,30 @@ def test_what_tests_do_to_their_tree_is_undone_before_the_next_mutant(tmp_path: 
     assert [outcome.status for outcome in column.mutants] == ["killed", "killed", "survived"]
     assert [len(outcome.killers) for outcome in column.mutants] == [1, 1, 0]
     assert {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()} == before
+
+
+def test_a_test_module_that_no_longer_collects_is_killed_not_crashed(tmp_path: Path) -> None:
+    root = copy_of("one-survivor", tmp_path)
+    early = "import limits\n\nFOUR = limits.double(2)\nassert FOUR == 4, 'at import'\n\n\ndef test_four():\n    pass\n"
+    (root / "tests" / "test_early.py").write_text(early)
+    mutants = [
+        mutant_of(root, "src/limits.py", "2 * x", "3 * x", name="wrong"),
+        mutant_of(root, "src/limits.py", "2 * x", "2 * x / 0", name="raises"),
+    ]
+    column, _ = run_one(target_of(root, "limits"), mutants, options_for(tmp_path))
+    wrong, raises = column.mutants
+    assert (wrong.status, wrong.how, wrong.counts) == ("killed", "assertion", Counts(errors=1))
+    assert (raises.status, raises.how, raises.counts) == ("killed", "exception", Counts(errors=1))
+    assert [killer.test for killer in wrong.killers] == ["tests/test_early.py::test_four"]
+    assert wrong.killers[0].message == "at import"
+    assert wrong.reached_import
+    assert {word for _, word in wrong.differences} == {"vanished"}
+
+
+def test_a_suite_that_stops_at_its_first_failure_is_judged_by_it(tmp_path: Path) -> None:
+    root = copy_of("all-killed", tmp_path)
+    mutant = mutant_of(root, "src/calc.py", "a + b", "a - b")
+    column, _ = run_one(target_of(root, "calc"), [mutant], options_for(tmp_path, pytest_extra=("-x",), audit=1))
+    outcome = column.mutants[0]
+    assert (outcome.status, outcome.counts, len(outcome.killers)) == ("killed", Counts(failed=1), 1)
+    assert column.audit_differences == ()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from fastlora_verify.harness.sides import source_side
 from fastlora_verify.harness.tree import Entry
 from runner_trees import target_of
