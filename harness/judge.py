@@ -14,9 +14,9 @@ from itertools import product
 from fastlora_verify.harness.evidence import (
     ABSENT,
     CATEGORIES,
+    Case,
     Raised,
     SuiteFacts,
-    Case,
     category_of,
     collector_of,
 )
@@ -71,9 +71,7 @@ def _effect(before: str, after: str) -> Effect:
     if before == "passed":
         return {"failed": FAILS, "error": ERRORS}.get(after, Effect(_BECOMES[after]))
     if (before, after) == ("xfailed", "failed"):
-        return Effect(
-            "fails, expected to fail"
-        )  # a strict xfail that passes, or another exception than expected
+        return Effect("fails, expected to fail")  # a strict xfail that passes, or another exception than expected
     return Effect(f"{_BECOMES[after]}, {_WAS[before]}")
 
 
@@ -134,13 +132,9 @@ def judge(
         triggered_import=facts.triggered_import,
         killers=tuple(killers),
         reached_tests=tuple(
-            (fact.test, fact.triggered)
-            for fact in reached
-            if status == SURVIVED and fact.category == "passed"
+            (fact.test, fact.triggered) for fact in reached if status == SURVIVED and fact.category == "passed"
         ),
-        skipped_here=tuple(
-            fact.test for fact in facts.tests.values() if fact.gpu and fact.category == "skipped"
-        ),
+        skipped_here=tuple(fact.test for fact in facts.tests.values() if fact.gpu and fact.category == "skipped"),
         differences=tuple(differences),
         seconds=end.seconds,
         cpu_seconds=end.cpu_seconds,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.plan import Counts
 from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
 
@@ -36,3 +39,34 @@ def test_counts_and_killers_are_plain_pytests_in_a_zoo_of_outcomes(tmp_path: Pat
     assert changes["test_expected_exception"] == "fails, expected to fail"
     assert changes["test_strict"] == "fails, expected to fail"
     assert changes["TestUnit::test_skips"] == "skips"
+
+
+def test_a_failed_gradcheck_is_a_tests_judgement_and_a_torch_error_is_none() -> None:
+    gradcheck = pytest.importorskip("torch.autograd.gradcheck")
+    assert exception_fact(gradcheck.GradcheckError("Jacobian mismatch\nmore"), "/nowhere")["judges"]
+    assert not exception_fact(RuntimeError("shape"), "/nowhere")["judges"]
+    assert not exception_fact(ExceptionGroup("", [AssertionError(), ValueError()]), "/nowhere")["judges"]
+
+
+def test_an_exception_whose_text_raises_or_is_long_is_still_a_fact() -> None:
+    class OddError(AssertionError):
+        def __str__(self) -> str:
+            raise ValueError
+
+    fact = exception_fact(OddError(), "/nowhere")
+    assert (fact["message"], fact["judges"]) == ("its text raises ValueError", True)
+    assert exception_fact(ValueError("\n first\nsecond"), "/nowhere")["message"] == "first"
+    assert len(exception_fact(ValueError("x" * 5000), "/nowhere")["message"]) == 300
+
+
+def test_only_frames_of_the_copy_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "mod.py"
+    space: dict[str, Any] = {}
+    exec(compile("def f(g):\n    g()\n\ndef h():\n    1 / 0\n", str(path), "exec"), space)
+    with pytest.raises(ZeroDivisionError) as caught:
+        space["f"](space["h"])
+    fact = exception_fact(caught.value, str(tmp_path))
+    assert fact["frames"] == [["deep/mod.py", 2, "f"], ["deep/mod.py", 5, "h"]]
+    assert exception_fact(caught.value, str(tmp_path / "other"))["frames"] == []
+    error = SyntaxError("bad", (str(path), 7, 1, "x ="))
+    assert exception_fact(error, str(tmp_path))["frames"] == [["deep/mod.py", 7, "<module>"]]
