@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def _command(target: Target, to: Path) -> str:
     roots = ":".join(str(place / root) if root != "." else str(place) for root in target.source_roots)
     env = {**dict(target.env), "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"}
     words = ["env", *(f"{name}={value}" for name, value in env.items())]
-    words += [target.python or "python", "-P", "-m", "pytest", *target.pytest_args, *target.tests]
+    words += [target.python or sys.executable, "-P", "-m", "pytest", *target.pytest_args, *target.tests]
     return f"cd {shlex.quote(str(place))} && {shlex.join(words)}"
 
 
