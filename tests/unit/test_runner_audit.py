@@ -117,6 +117,7 @@ def test_differences(junit: Path, recorded: MutantOutcome, output: str, problem:
     assert (found.mutant, found.audited) == ("m", plain)
 
 
+@pytest.mark.slow
 def test_an_audit_of_every_mutant_agrees_with_the_record(tmp_path: Path) -> None:
     root = copy_of("changes-of-outcome", tmp_path)
     head = (root / "src/switch.py").read_text().splitlines()[0]

@@ -184,6 +184,7 @@ def test_an_interrupted_run_leaves_nothing_and_resumes(tmp_path: Path, sign: sig
     assert hashes(root) == before
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_is_dropped_and_its_mutant_runs_again(tmp_path: Path) -> None:
     root = copy_of("one-survivor", tmp_path)
     mutants: list[Mutant] = [
@@ -209,6 +210,7 @@ def test_a_torn_last_line_is_dropped_and_its_mutant_runs_again(tmp_path: Path) -
     assert third.mutants == second.mutants
 
 
+@pytest.mark.slow
 def test_a_result_is_not_taken_for_another_tree_suite_or_mutant(tmp_path: Path) -> None:
     root = copy_of("one-survivor", tmp_path)
     target, options = target_of(root, "limits"), options_for(tmp_path)
@@ -224,5 +226,7 @@ def test_a_result_is_not_taken_for_another_tree_suite_or_mutant(tmp_path: Path) 
     assert known("return x", options_for(tmp_path, resume=False)) == 0
     test = root / "tests" / "test_limits.py"
     test.write_text(test.read_text() + "\n\ndef test_clip():\n    assert clip(7, 5) == 5\n")
-    column, _ = run_one(target, [mutant_of(root, "src/limits.py", "return top", "return x")], options)
-    assert outcome_of(column, "return x").status == "killed"
+    mutant = mutant_of(root, "src/limits.py", "return top", "return x", name="same name")
+    column, events = run_one(target, [mutant], options)
+    assert events.started == [("head:cpu", 1, 0)]
+    assert outcome_of(column, "same name").status == "killed"
