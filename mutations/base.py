@@ -69,11 +69,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Example:
-    """Code before and after; `where` names the part of the example kernel that it replaces."""
+    """Code before and after, put into a part of a small kernel (`example_kernels`)."""
 
-    where: str  # "entry", "forward", "backward", "helper", "guard", "patcher", "unpatcher", "instrument"
+    where: str  # the part, as it is named there: "entry", "forward", "dA", "patcher", …
     before: str
     after: str | None  # None: the mutation leaves this code alone
+    kernel: str = "linear"  # "linear" | "swiglu" | "qkv" | "instrument"
 
 
 @dataclass(frozen=True)

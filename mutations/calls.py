@@ -28,6 +28,7 @@ class Calls(Builtins):
         function: str
         phase: str
         run: FunctionRun | None
+        called: dict[tuple[str, cst.CSTNode], set[tuple[str, str]]]
 
         def note(self, node: cst.CSTNode, value: Value) -> Value: ...
         def module_env(self, module: ParsedModule) -> Env: ...
@@ -96,6 +97,8 @@ class Calls(Builtins):
         if callee.kind == "join":
             found = [r for a in callee.args if (r := self._target_call(resolve(a), args, kwargs, node)) is not None]
             return join(found) if found else None
+        if callee.kind in {"function", "method"} and callee.scope is not None:
+            self.called[self.phase, node].add(callee.scope)
         if callee.kind == "function":
             return self.call_function(callee, args, kwargs)
         if callee.kind == "method":

@@ -98,7 +98,10 @@ def _call_site(view: KernelView, call: cst.Call, term: Value | None) -> Iterator
     said = {name: parenthesised(module.code(node), node) for name, node in parts.items()}
     if _is_turned(term, view.seen("forward").get(parts["B"], [])):
         said["B"] += ".transpose(-2, -1)"
-    text = "{base} + ({hidden} @ {B} * {scale}).to({base}.dtype)".format(**said)
+    said["once"] = said["base"]
+    if not isinstance(parts["base"], cst.Name | cst.Attribute):
+        said |= {"base": "summed", "once": f"(summed := {said['base']})"}
+    text = "{once} + ({hidden} @ {B} * {scale}).to({base}.dtype)".format(**said)
     names = frozenset().union(*(siblings(v, "B") for v in view.seen("forward").get(parts["B"], [])))
     gist = f"`{one_line(module.code(call), 90)}` casts its term to the base's dtype first"
     yield Site(module, module.enclosing(call), named(view, names), call, (module.replace(call, text),), gist)

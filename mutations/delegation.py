@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fastlora_verify.mutations.kernel_view import KernelView
 
 ABSENT = "the entry has no way of handing a call back to PEFT"
+UNSAID = ABSENT + ", or doesn't give the Function what the condition is about"
 SEEN_BY = "the node assertion; the oracle node-taken"
 
 
@@ -83,39 +84,44 @@ def before_apply(
     return find
 
 
+def texts(view: KernelView, kind: str) -> list[str]:
+    """The arguments of `apply` that carry `kind`, as they are said in front of it."""
+    return list(dict.fromkeys(text for _, text in view.arguments(kind)))
+
+
 def every(view: KernelView, kind: str, template: str, word: str) -> str | None:
     """`template` said of every argument of `apply` that carries `kind`, joined by `word`."""
-    found = dict(view.arguments(kind))
-    return f" {word} ".join(template.format(e) for e in found.values()) if found else None
+    found = texts(view, kind)
+    if any(text.startswith("*") for text in found):
+        test = template.format("part")
+        return f"{'all' if word == 'and' else 'any'}({test} for part in ({', '.join(found)},))"
+    return f" {word} ".join(template.format(text) for text in found) if found else None
+
+
+def _adapters(view: KernelView) -> str | None:
+    """A row of the adapters' A's that are there."""
+    found = texts(view, "A")
+    return f"[part for part in ({', '.join(found)},) if part is not None and part.numel()]" if found else None
 
 
 def _unless_all_adapted(view: KernelView, x: str) -> str | None:
-    found = [text for _, text in view.arguments("A")]
-    if len(found) < 2:
+    if len(view.arguments("A")) < 2:
         return None
-    return f"not all(part is not None and part.numel() for part in ({', '.join(found)}))"
+    return f"not all(part is not None and part.numel() for part in ({', '.join(texts(view, 'A'))},))"
 
 
 def _on_unequal_ranks(view: KernelView, x: str) -> str | None:
-    found = [text for _, text in view.arguments("A")]
-    if len(found) < 2:
-        return None
-    parts = f"part for part in ({', '.join(found)}) if part is not None and part.numel()"
-    return f"len({{len(part) for part in [{parts}]}}) > 1"
+    return f"len({{len(part) for part in {_adapters(view)}}}) > 1" if len(view.arguments("A")) > 1 else None
 
 
 def _on_mixed_dtype(view: KernelView, x: str) -> str | None:
-    found = [text for _, text in view.arguments("A")]
-    if not found:
-        return None
-    parts = f"part for part in ({', '.join(found)},) if part is not None and part.numel()"
-    return f"any(part.dtype != {x}.dtype for part in [{parts}])"
+    found = _adapters(view)
+    return f"any(part.dtype != {x}.dtype for part in {found})" if found else None
 
 
 def _on_swapped_weight(view: KernelView, x: str) -> str | None:
-    found = [text for _, text in view.arguments("W")]
     kind = f"{torch_at(view.apply_entry)}.nn.Parameter" if view.apply_entry is not None else ""
-    return " or ".join(f"not isinstance({e}, {kind})" for e in found) if found else None
+    return every(view, "W", f"not isinstance({{}}, {kind})", "or")
 
 
 def _delegates(
@@ -132,7 +138,7 @@ def _delegates(
 REVIEWS = "both reviews: inserted at the top of the patched forward"
 PIN = "the review of the kernel-taken pin"
 MLP = "the review of the SwiGLU kernel"
-ONE = "a kernel of one projection has no sibling; or " + ABSENT
+ONE = "a kernel of one projection has no sibling; or " + UNSAID
 
 
 def _dtype(name: str) -> Callable[[Place, str], str]:
@@ -154,9 +160,9 @@ MUTATIONS = (
     _delegates("on-fp16", "fp16 inputs are handed back.", PIN, at_top(_dtype("float16"))),
     _delegates("on-bf16", "bf16 inputs are handed back.", PIN, at_top(_dtype("bfloat16"))),
     _delegates("on-mixed-dtype", "Adapters of another dtype than the input's are handed back.",
-               PIN, before_apply(_on_mixed_dtype)),
+               PIN, before_apply(_on_mixed_dtype), absent=UNSAID),
     _delegates("on-quant-state", "4-bit bases are handed back.", REVIEWS,
-               before_apply(lambda v, x: every(v, "W", "not {}.is_floating_point()", "or"))),
+               before_apply(lambda v, x: every(v, "W", "not {}.is_floating_point()", "or")), absent=UNSAID),
     _delegates("unless-all-adapted", "A block with an unadapted projection is handed back.", MLP,
                before_apply(_unless_all_adapted), absent=ONE),
     _delegates("on-unequal-ranks", "A block whose adapters differ in rank is handed back.", MLP,
@@ -166,7 +172,7 @@ MUTATIONS = (
     _delegates("on-frozen-input", "Inputs that need no gradient (a first layer's) are handed back.", REVIEWS,
                at_top(lambda p, x: f"not {x}.requires_grad")),
     _delegates("in-streamed-layer", "Layers whose weight was swapped in for the call are handed back.", MLP,
-               before_apply(_on_swapped_weight)),
+               before_apply(_on_swapped_weight), absent=UNSAID),
     _delegates("on-cuda", "Calls on a CUDA device are handed back.", REVIEWS,
                before_apply(lambda v, x: f"{x}.is_cuda"), needs="cuda"),
 )  # fmt: skip

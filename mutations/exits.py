@@ -57,7 +57,7 @@ def exits(view: KernelView) -> Iterator[Exit]:
 
 def _exits(place: Place) -> Iterator[Exit]:
     for node in statements(place.node):
-        if isinstance(node, cst.If) and node.orelse is None and leaves(node.body):
+        if isinstance(node, cst.If) and leaves(node.body):
             line = node.body.body[-1]
             small = line.body[-1] if isinstance(line, cst.SimpleStatementLine) else line
             if isinstance(small, cst.BaseSmallStatement):

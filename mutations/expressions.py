@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 from fastlora_verify.mutations.calls import Calls
-from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.tree import children, names_of
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join, known_items, resolve
 
 if TYPE_CHECKING:
@@ -194,10 +194,19 @@ class Expressions(Calls):
                     loop(clause.inner_for_in)
 
         loop(node.for_in)
-        env.names = before
+        self._forget(node.for_in, before, env)
         if exact:
             return Value("seq", node, items=tuple(produced))
         return Value("seq", node, items=(), rest=join(produced) if produced else UNKNOWN)
+
+    def _forget(self, clause: cst.CompFor | None, before: dict[str, Value], env: Env) -> None:
+        """Loop variables of a comprehension are its own; what it did to other names stays."""
+        while clause is not None:
+            for name in names_of(clause.target):
+                env.names.pop(name, None)
+                if name in before:
+                    env.names[name] = before[name]
+            clause = clause.inner_for_in
 
     def eval_ListComp(self, node: cst.ListComp, env: Env) -> Value:
         return self._comprehension(node, node.elt, env)

@@ -13,6 +13,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.delegation import torch_at
 from fastlora_verify.mutations.kernel_view import KernelView, Place, pure_label
+from fastlora_verify.mutations.operations import tensors_of
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.terms import is_pure, one_line, parenthesised
 from fastlora_verify.mutations.values import Value, alternatives, resolve, strip
@@ -93,7 +94,7 @@ def _split(view: KernelView, place: Place, phase: str, node: cst.CSTNode) -> Ite
     module = view.module_of(node)
     if module is not place.module or place.scope != module.enclosing(node):
         return
-    found = _operands(node)
+    found = _operands(view, phase, node)
     if found is None:
         return
     operands, is_linear = found
@@ -114,13 +115,12 @@ def _split(view: KernelView, place: Place, phase: str, node: cst.CSTNode) -> Ite
         return
 
 
-def _operands(node: cst.CSTNode) -> tuple[list[cst.BaseExpression], bool] | None:
+def _operands(view: KernelView, phase: str, node: cst.CSTNode) -> tuple[list[cst.BaseExpression], bool] | None:
     if isinstance(node, cst.BinaryOperation):
         return [node.left, node.right], False
-    if isinstance(node, cst.Call):
-        name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-        is_linear = isinstance(name, cst.Name) and name.value == "linear"
-        return [a.value for a in node.args if a.keyword is None and not a.star][:2], is_linear
+    names = {v.name for v in view.seen(phase).get(node, []) if v.kind == "matmul" and v.node is node}
+    if isinstance(node, cst.Call) and names and names <= {"linear", "matmul", "mm", "bmm"}:
+        return tensors_of(view, phase, node)[:2], names == {"linear"}
     return None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate
+from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate, returned
 from fastlora_verify.mutations.interpret import leaves
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.source import ParsedModule
@@ -63,9 +63,10 @@ def _word(text: str) -> str:
 def fails_open(view: KernelView) -> Iterator[Site]:
     """A refusing answer becomes an accepting one."""
     for place in view.guards:
+        refusal = refusing_answer(view, place) if is_predicate(place) else ""
         for small in small_statements(place.node):
             value = small.value if isinstance(small, cst.Return) else None
-            text = _accepting(place, value)
+            text = _accepting(place, value, refusal)
             if value is not None and text is not None:
                 code = place.module.code(value)
                 yield _site(
@@ -77,13 +78,49 @@ def fails_open(view: KernelView) -> Iterator[Site]:
                 )
 
 
-def _accepting(place: Place, value: cst.BaseExpression | None) -> str | None:
+def _accepting(place: Place, value: cst.BaseExpression | None, refusal: str) -> str | None:
     if value is None:
         return None
-    if is_predicate(place):
-        return {"True": "False", "False": "True"}.get(getattr(value, "value", ""))
+    if refusal:
+        return OPPOSITE[refusal] if isinstance(value, cst.Name) and value.value == refusal else None
     is_text = m.matches(value, m.SimpleString() | m.FormattedString() | m.ConcatenatedString())
     return "None" if gives_reasons(place) and is_text else None
+
+
+OPPOSITE = {"True": "False", "False": "True"}
+
+
+def refusing_answer(view: KernelView, place: Place) -> str:
+    """Which answer of a predicate makes PEFT run: as its callers take it, or else as it ends."""
+    for found in exits(view):
+        for call in _calls_of(place, found.node.test):
+            nots = sum(_is_not(a) for a in (call, *found.place.module.ancestors(call)) if _within(found, a))
+            return "False" if nots % 2 else "True"
+    takes = view.patcher is not None and any(_calls_of(place, test) for test in _conditions(view.patcher.node))
+    constants = [v.value for v in returned(place) if isinstance(v, cst.Name) and v.value in OPPOSITE]
+    if takes or len(set(constants)) == 1:
+        return "False" if takes else constants[0]
+    return OPPOSITE[constants[-1]]
+
+
+def _conditions(function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
+    for node in m.findall(function, m.CompIf() | m.If()):
+        if isinstance(node, cst.CompIf | cst.If):
+            yield node.test
+
+
+def _calls_of(place: Place, test: cst.CSTNode) -> list[cst.CSTNode]:
+    name = m.Name(place.node.name.value)
+    return list(m.findall(test, m.Call(func=name | m.Attribute(attr=name))))
+
+
+def _is_not(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not)
+
+
+def _within(found: Exit, node: cst.CSTNode) -> bool:
+    test = found.node.test
+    return node is test or any(a is test for a in found.place.module.ancestors(node))
 
 
 def _answer(value: cst.BaseExpression) -> str:

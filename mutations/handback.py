@@ -9,7 +9,6 @@ import libcst as cst
 from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input
 from fastlora_verify.mutations.names import assigned_names, bound_at_top, parameter_names, read_names
 from fastlora_verify.mutations.tree import small_statements
-from fastlora_verify.mutations.values import alternatives
 
 NOT_PEFT = frozenset({"base_layer", "get_base_layer", "apply"})  # the frozen layer alone, the kernel itself
 
@@ -69,10 +68,9 @@ def _returned_calls(function: cst.FunctionDef) -> Iterator[tuple[cst.BaseExpress
     before: cst.BaseSmallStatement | None = None
     for small in small_statements(function):
         if isinstance(small, cst.Return) and small.value is not None:
-            for branch in _branches(small.value):
-                made = _just_given(before, branch)
-                if isinstance(made, cst.Call):
-                    yield small.value, made
+            for branch in (*_branches(small.value), _just_given(before, small.value)):
+                if isinstance(branch, cst.Call):
+                    yield small.value, branch
         before = small
 
 
@@ -84,13 +82,13 @@ def _branches(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield value
 
 
-def _just_given(before: cst.BaseSmallStatement | None, value: cst.BaseExpression) -> cst.BaseExpression:
+def _just_given(before: cst.BaseSmallStatement | None, value: cst.BaseExpression) -> cst.BaseExpression | None:
     """`out = original(x)` in front of `return out`."""
     if isinstance(value, cst.Name) and isinstance(before, cst.Assign):
         target = before.targets[0].target
         if isinstance(target, cst.Name) and target.value == value.value:
             return before.value
-    return value
+    return None
 
 
 def _gives_on(call: cst.Call, x: str) -> bool:
@@ -101,7 +99,10 @@ def _is_captured(view: KernelView, entry: Place, call: cst.Call) -> bool:
     """Whether what is called comes from outside the entry or from the patched module, not from its own results."""
     names, words = read_names(call.func), _words(call.func)
     owner, x = owner_and_input(entry.node)
-    if not names or words & NOT_PEFT or (x is not None and x.name.value in names) or _runs_kernel(view, entry, call):
+    if not names or words & NOT_PEFT or (x is not None and x.name.value in names):
+        return False
+    own = _own_functions(view, entry, call)
+    if any(scope in view.interpreter.led_to_kernel or not _asks_another(view, scope) for scope in own):
         return False
     local = assigned_names(entry.node.body) - parameter_names(entry.node)
     if names & local:
@@ -116,11 +117,18 @@ def _words(node: cst.BaseExpression) -> set[str]:
     return found | _words(inner) if inner is not None else found
 
 
-def _runs_kernel(view: KernelView, entry: Place, call: cst.Call) -> bool:
-    """Whether the call is one of the target's own functions that lead to `Function.apply`."""
-    values = view.seen(f"entry {entry.scope}").get(call.func, [])
-    scopes = {o.scope for v in values for o in alternatives(v)}
-    return bool(scopes & view.interpreter.led_to_kernel)
+def _own_functions(view: KernelView, entry: Place, call: cst.Call) -> set[tuple[str, str]]:
+    """The target's own functions that the call may be one of."""
+    return view.interpreter.called[f"entry {entry.scope}", call]
+
+
+def _asks_another(view: KernelView, scope: tuple[str, str]) -> bool:
+    """Whether a function of the target's own returns what something else gives for one of its arguments."""
+    node = view.source.modules[scope[0]].scopes[scope[1]]
+    if not isinstance(node, cst.FunctionDef):
+        return False
+    given = parameter_names(node)
+    return any(_gives_on(call, name) for _, call in _returned_calls(node) for name in given)
 
 
 @lru_cache(maxsize=64)

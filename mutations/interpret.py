@@ -64,6 +64,7 @@ class Interpreter(Expressions):
         self.reads: dict[cst.CSTNode, set[str]] = defaultdict(set)  # of a test: keys it looks up (getattr, get, [])
         self.writes: dict[str, set[str]] = defaultdict(set)  # in a phase: attribute names and keys that are set
         self._reading: list[set[str]] = []
+        self.called: dict[tuple[str, cst.CSTNode], set[tuple[str, str]]] = defaultdict(set)  # (phase, call): functions
         self.led_to_kernel: set[tuple[str, str]] = set()  # functions during whose run the kernel was called
         self.depth = 0
         self._modules: dict[str, Env] = {}

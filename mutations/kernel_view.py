@@ -158,19 +158,13 @@ class KernelView:
             return ()
         gradients = resolve(run.gradients)
         items = gradients.items or () if gradients.kind == "seq" else ()
-        nodes = self._returned_nodes(gradients)
+        nodes = _returned_nodes(gradients.node, len(items))
         found = []
-        for i, (argument, gradient) in enumerate(zip(run.args, items, strict=False)):
+        for argument, gradient, node in zip(run.args, items, nodes, strict=False):
             label = pure_label(argument)
             if label is not None and label.kind in {"X", "A", "B"}:
-                found.append(Slot(label.kind, label.sibling, gradient, nodes[i] if i < len(nodes) else None))
+                found.append(Slot(label.kind, label.sibling, gradient, node))
         return tuple(found)
-
-    def _returned_nodes(self, gradients: Value) -> list[cst.CSTNode]:
-        literal = gradients.node
-        if isinstance(literal, cst.Tuple | cst.List):
-            return [e.value for e in literal.elements]
-        return []
 
     def feeds(self, value: Value) -> frozenset[tuple[str, str]]:
         """(kind, sibling) of the gradients that `value` is part of."""
@@ -200,20 +194,36 @@ class KernelView:
     # -- arguments of apply -------------------------------------------------------------------------------
 
     def arguments(self, kind: str) -> list[tuple[str, str]]:
-        """(sibling, expression text) of the arguments of `apply` that carry `kind`."""
+        """(sibling, expression text) of the arguments of `apply` that carry `kind`.
+
+        Where one starred argument stands for all, each sibling has its text, star included.
+        """
         run, entry = self.run, self.apply_entry
         if run is None or entry is None or self.apply_statement is None:
             return []
         found = []
         for arg in run.call.args:
-            if arg.star:
+            values = self.seen(f"entry {entry.scope}").get(arg.value, [])
+            text = entry.module.code(arg.value)
+            labels = {label for v in values for option in alternatives(v) for label in option.labels}
+            if not labels or {label.kind for label in labels} != {kind}:
                 continue
-            for value in self.seen(f"entry {entry.scope}").get(arg.value, []):
-                label = pure_label(value)
-                if label is not None and label.kind == kind:
-                    found.append((label.sibling, entry.module.code(arg.value)))
-                    break
+            if arg.star == "*":
+                found += [(label.sibling, f"*{text}") for label in sorted(labels, key=lambda label: label.sibling)]
+            elif not arg.star and len(labels) == 1:
+                found.append((next(iter(labels)).sibling, text))
         return found
+
+
+def _returned_nodes(literal: cst.CSTNode | None, count: int) -> list[cst.CSTNode | None]:
+    """The expression of each of `count` returned values; None for those that a starred element stands for."""
+    if not isinstance(literal, cst.Tuple | cst.List):
+        return [None] * count
+    elements_ = literal.elements
+    starred = [i for i, e in enumerate(elements_) if isinstance(e, cst.StarredElement)] or [len(elements_)]
+    head, tail = elements_[: starred[0]], elements_[starred[-1] + 1 :]
+    middle = [None] * max(0, count - len(head) - len(tail))
+    return [*(e.value for e in head), *middle, *(e.value for e in tail)]
 
 
 def owner_and_input(node: cst.FunctionDef) -> tuple[cst.Param | None, cst.Param | None]:

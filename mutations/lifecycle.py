@@ -15,7 +15,7 @@ from fastlora_verify.mutations.exits import Exit, exits
 from fastlora_verify.mutations.expressions import LAYER_ATTRIBUTES
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.terms import one_line
-from fastlora_verify.mutations.tree import small_statements
+from fastlora_verify.mutations.tree import children, small_statements
 from fastlora_verify.mutations.values import Value, alternatives
 
 
@@ -164,12 +164,16 @@ def _decides_dropout(view: KernelView, param: cst.Param) -> bool:
         for node in list(seen):
             if not isinstance(node, cst.Call | cst.BooleanOperation):
                 continue
-            parts = [a.value for a in node.args] if isinstance(node, cst.Call) else [node.left, node.right]
-            inner = [n for p in parts for n in [p, *m.findall(p, m.Name())]]
-            values = [o for n in inner for v in seen.get(n, []) for o in alternatives(v)]
+            values = [o for n in _inside(node) for v in seen.get(n, []) for o in alternatives(v)]
             if any(v.node is param.default for v in values) and any("dropout" in v.kinds for v in values):
                 return True
     return False
+
+
+def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for child in children(node):
+        yield child
+        yield from _inside(child)
 
 
 def _mutation(

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import libcst as cst
 from fastlora_verify.mutations.source import ParsedModule
-from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.tree import children, names_of
 
 
 def bound_at_top(module: ParsedModule, scope: str, name: str) -> bool:
@@ -62,14 +62,6 @@ def _bound_by(node: cst.CSTNode) -> set[str]:
     if isinstance(node, cst.AsName):
         return names_of(node.name)
     return set()
-
-
-def names_of(target: cst.CSTNode) -> set[str]:
-    if isinstance(target, cst.Name):
-        return {target.value}
-    if isinstance(target, cst.Attribute | cst.Subscript):
-        return set()
-    return set().union(*(names_of(c) for c in children(target)))
 
 
 def read_names(node: cst.CSTNode) -> set[str]:

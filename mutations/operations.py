@@ -126,7 +126,7 @@ def _spelled(
         return ()
     if found[0].name in LISTED:
         return _elements(view, phase, module, node)
-    tensors = _tensors(view, phase, node)
+    tensors = tensors_of(view, phase, node)
     if found[0].name in FUSED_ADDS:
         return _fused(module, node, tensors, found)
     if len(tensors) < 2:
@@ -150,7 +150,7 @@ def _argument(node: cst.Call, keyword: str) -> cst.BaseExpression | None:
     return next((a.value for a in node.args if a.keyword is not None and a.keyword.value == keyword), None)
 
 
-def _tensors(view: KernelView, phase: str, node: cst.Call) -> list[cst.BaseExpression]:
+def tensors_of(view: KernelView, phase: str, node: cst.Call) -> list[cst.BaseExpression]:
     """The receiver of a method, the positional arguments, and those that have the keywords of operands."""
     found = [a.value for a in node.args if a.keyword is None]
     if isinstance(node.func, cst.Attribute):

@@ -10,15 +10,18 @@ bitsandbytes' own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
-from fastlora_verify.mutations.source import Edit, ParsedModule
-from fastlora_verify.mutations.terms import is_pure, one_line, siblings
-from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.names import assigned_names, read_names
+from fastlora_verify.mutations.siblings_swapped import permuted
+from fastlora_verify.mutations.source import ParsedModule
+from fastlora_verify.mutations.terms import is_pure, kinds, one_line, siblings
+from fastlora_verify.mutations.tree import children, names_of
 from fastlora_verify.mutations.values import alternatives
+from fastlora_verify.mutations.visible import sayable
 
 
 def dense_calls(view: KernelView, phase: str) -> list[tuple[str, cst.Call, list[cst.Arg]]]:
@@ -47,6 +50,8 @@ def _split_arguments(view: KernelView, phase: str, call: cst.Call) -> tuple[froz
             weights |= frozenset().union(*(siblings(v, "W") for v in values))
         elif all(is_pure(v, "quant") for v in values):
             states.append(arg)
+        elif any("quant" in kinds(v) for v in values):
+            return weights, []  # half a state: the other half couldn't be exchanged with it
     return weights, states
 
 
@@ -56,8 +61,8 @@ def swapped(phase: str) -> Callable[[KernelView], Iterator[Site]]:
         order = [s for s in view.siblings if s in calls]
         for one, other in itertools.pairwise(order):
             if view.reads_input("W", one) and view.reads_input("W", other):  # another's state would not fit
-                yield _take_state(view, phase, calls, one, other)
-                yield _take_state(view, phase, calls, other, one)
+                yield from _take_state(view, phase, calls, one, other)
+                yield from _take_state(view, phase, calls, other, one)
         yield from _permuted_loops(view, phase)
 
     return find
@@ -65,47 +70,60 @@ def swapped(phase: str) -> Callable[[KernelView], Iterator[Site]]:
 
 def _take_state(
     view: KernelView, phase: str, calls: dict[str, tuple[cst.Call, list[cst.Arg]]], one: str, other: str
-) -> Site:
+) -> Iterator[Site]:
     place = view.forward if phase == "forward" else view.backward
     call, mine = calls[one]
     _, theirs = calls[other]
-    pairs = zip(mine, theirs, strict=False)
+    pairs = list(zip(mine, theirs, strict=False))
+    if len(mine) != len(theirs) or not all(sayable(place.module, t.value, m.value) for m, t in pairs):
+        return
     edits = tuple(
         place.module.replace(m.value, place.module.code(t.value), fires=i == 0) for i, (m, t) in enumerate(pairs)
     )
     gist = f"{one} is dequantised with {other}'s quant state"
-    return Site(place.module, place.scope, f"{one}<-{other}", call, edits, gist)
+    yield Site(place.module, place.scope, f"{one}<-{other}", call, edits, gist)
 
 
 def _permuted_loops(view: KernelView, phase: str) -> Iterator[Site]:
     """A loop over projections: the states it walks through change places."""
     place = view.forward if phase == "forward" else view.backward
+    count = len(view.siblings)
     for node in list(view.seen(phase)):
         is_zip = isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "zip"
-        if not is_zip or place.module.parent(node) is None or view.module_of(node) is not place.module:
+        if not is_zip or not place.module.holds(node) or place.scope != place.module.enclosing(node):
             continue
         assert isinstance(node, cst.Call)
-        states = [a.value for a in node.args if _holds_states(view, phase, a.value)]
-        weights = [a.value for a in node.args if _holds(view, phase, a.value, "W")]
-        if not states or not weights or place.scope != place.module.enclosing(node):
+        states = [a.value for a in node.args if _holds(view, phase, a.value, "quant")]
+        if not states or not any(_holds(view, phase, a.value, "W") for a in node.args):
             continue
-        for what, pattern in (
-            ("first<->second", "[{0}[1], {0}[0], *{0}[2:]]"),
-            ("second<->third", "[{0}[0], {0}[2], {0}[1]]"),
-        ):
-            edits = _permuted(place.module, states, pattern)
-            gist = f"the loop over projections takes the quant states in another order ({what})"
-            yield Site(place.module, place.scope, what, node, edits, gist)
+        if not _whole_states(view, phase, node):
+            continue
+        for i, (one, other) in enumerate(itertools.pairwise(view.siblings)):
+            if view.reads_input("W", one) and view.reads_input("W", other):
+                texts = [permuted(place.module.code(s), count, i) for s in states]
+                edits = tuple(
+                    place.module.replace(s, t, fires=s is states[0]) for s, t in zip(states, texts, strict=True)
+                )
+                gist = f"the loop over projections gives {one} and {other} each other's quant state"
+                yield Site(place.module, place.scope, f"{one}<->{other}", node, edits, gist)
 
 
-def _permuted(module: ParsedModule, states: Sequence[cst.BaseExpression], pattern: str) -> tuple[Edit, ...]:
-    return tuple(
-        module.replace(s, pattern.format(f"list({module.code(s)})"), fires=i == 0) for i, s in enumerate(states)
-    )
-
-
-def _holds_states(view: KernelView, phase: str, node: cst.BaseExpression) -> bool:
-    return _holds(view, phase, node, "quant")
+def _whole_states(view: KernelView, phase: str, node: cst.Call) -> bool:
+    """Whether all that a loop reads of quant states comes from what it walks through, not from an index beside it."""
+    module = view.module_of(node)
+    loop = next((a for a in module.ancestors(node) if isinstance(a, cst.For | cst.CompFor)), None)
+    if loop is None:
+        return False
+    inside = module.parent(loop) if isinstance(loop, cst.CompFor) else loop
+    turn = names_of(loop.target) | (assigned_names(loop.body) if isinstance(loop, cst.For) else set())
+    for call in list(view.seen(phase)):
+        if not isinstance(call, cst.Call) or call is node or not any(a is inside for a in module.ancestors(call)):
+            continue
+        for arg in call.args:
+            values = view.seen(phase).get(arg.value, [])
+            if any(is_pure(v, "quant") for v in values) and not read_names(arg.value) <= turn:
+                return False
+    return True
 
 
 def _holds(view: KernelView, phase: str, node: cst.BaseExpression, kind: str) -> bool:

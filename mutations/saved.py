@@ -134,10 +134,11 @@ def kept_on_ctx(view: KernelView) -> Iterator[Site]:
         ctx = module.code(call.func.value)
         for arg in call.args:
             values = view.seen("forward").get(arg.value, [])
-            if arg.star or not values or not all(is_pure(v, "W") for v in values):
+            if arg.star == "**" or not values or not all(is_pure(v, "W") for v in values):
                 continue
             names = frozenset().union(*(siblings(v, "W") for v in values))
-            line = f"{ctx}.kept_weight = {module.code(arg.value)}"
+            weight = module.code(arg.value)
+            line = f"{ctx}.kept_weight = {f'list({weight})' if arg.star else weight}"
             edit = module.insert_before(module.statement(call), [line])
             yield Site(module, module.enclosing(call), named(view, names), call, (edit,), line)
 

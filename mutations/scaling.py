@@ -27,7 +27,7 @@ from fastlora_verify.mutations.terms import (
     siblings,
     uses,
 )
-from fastlora_verify.mutations.values import alternatives
+from fastlora_verify.mutations.values import alternatives, resolve
 from fastlora_verify.mutations.visible import sayable
 
 Find = Callable[[KernelView], Iterator[Site]]
@@ -47,10 +47,7 @@ class Scaled:
 
     def is_in(self, kind: str) -> bool:
         """Whether this factor belongs to the gradient `kind` of its own projection, and to no other kind."""
-        own = {k for k, s in self.feeds if s in self.siblings or k == "X"}
-        if kind == "B":
-            return "B" in own and "A" not in own
-        return kind in own and not own & ({"A", "X"} - {kind})
+        return {k for k, s in self.feeds if s in self.siblings or k == "X"} == {kind}
 
     def site(self, view: KernelView, twice: bool) -> Site:
         return _site(view, self.module, self.node, self.doubled if twice else self.dropped, self.siblings)
@@ -115,28 +112,33 @@ def in_gradient(kind: str, twice: bool) -> Find:
         yield from (s.site(view, twice) for s in natural)
         covered = frozenset().union(*(p.siblings for p in natural))
         shared = [p for p in factors if not p.siblings <= covered]
-        split = _split_da if kind == "A" else _split_dx if kind == "X" else _nowhere
-        yield from split(view, shared, twice)
+        yield from _split_dx(view, shared, twice) if kind == "X" else _split_slots(view, kind, shared, twice)
 
     return find
 
 
-def _nowhere(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[Site]:
-    yield from ()
-
-
-def _split_da(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[Site]:
-    """dA once it is apart from dX: the last expression that made each slot."""
+def _split_slots(view: KernelView, kind: str, shared: list[Scaled], twice: bool) -> Iterator[Site]:
+    """dA (or dB) once it is apart from the rest: the last expression that made each slot, or its name in the return."""
     made: dict[cst.BaseExpression, set[str]] = {}
     for slot in view.slots:
-        for part in alternatives(slot.value) if slot.kind == "A" else ():
-            if isinstance(part.node, cst.BaseExpression) and view.in_backward(part.node):
-                made.setdefault(part.node, set()).add(slot.sibling)
+        if slot.kind == kind:
+            parts = [o.node for o in alternatives(slot.value) if _is_tensor(view, o.node)]
+            for node in parts or ([slot.node] if _is_tensor(view, slot.node) else []):
+                assert isinstance(node, cst.BaseExpression)
+                made.setdefault(node, set()).add(slot.sibling)
     for node, names in made.items():
         for factor_ in shared:
-            if min(names) in factor_.siblings and sayable(view.backward.module, factor_.scale, node):
+            if names <= factor_.siblings and sayable(view.backward.module, factor_.scale, node):
                 yield _wrapped(view, node, factor_.scale, twice, frozenset(names))
                 break
+
+
+def _is_tensor(view: KernelView, node: cst.CSTNode | None) -> bool:
+    """Whether an expression of backward holds one tensor, not a row of them."""
+    if not isinstance(node, cst.BaseExpression) or not view.in_backward(node):
+        return False
+    held = {resolve(v).kind for v in view.seen("backward").get(node, [])}
+    return bool(held) and not held & {"seq", "dict", "instance", "none"}
 
 
 def _split_dx(view: KernelView, shared: list[Scaled], twice: bool) -> Iterator[Site]:
@@ -168,7 +170,7 @@ def _names(view: KernelView, node: cst.CSTNode) -> frozenset[str]:
 def _dx_site(
     view: KernelView, shared: list[Scaled], node: cst.CSTNode, names: frozenset[str], twice: bool
 ) -> Site | None:
-    if not isinstance(node, cst.BaseExpression) or not view.in_backward(node):
+    if not isinstance(node, cst.BaseExpression) or not _is_tensor(view, node):
         return None
     if any((kind, s) in view.feeding(node) for kind in "AB" for s in names):
         return None
@@ -209,7 +211,7 @@ def _mutation(where: str, twice: bool) -> Mutation:
         imitates="A gradient written as for alpha = r; public: scale applied twice to a combined adapter's dA.",
         seen_by=f"{seen_by}; the oracle float64 (scaling must not be 1)",
         find=make(twice),
-        absent="no factor that is purely the scaling feeds it",
+        absent="no factor that is purely the scaling feeds it, or none that could be split off",
     )
 
 

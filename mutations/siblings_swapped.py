@@ -9,11 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.values import known_items, resolve
 
 
 def find(view: KernelView) -> Iterator[Site]:
+    yield from _in_rows(view)
     slots = [s for s in view.slots if s.kind == "A" and s.node is not None and view.reads_input("A", s.sibling)]
     module = view.backward.module
     for one, other in itertools.pairwise(slots):
@@ -24,6 +27,30 @@ def find(view: KernelView) -> Iterator[Site]:
         )
         gist = f"dA of {one.sibling} and {other.sibling} change places in what backward returns"
         yield Site(module, module.enclosing(one.node), f"{one.sibling}+{other.sibling}", one.node, edits, gist)
+
+
+def _in_rows(view: KernelView) -> Iterator[Site]:
+    """dA of all siblings in one starred row of what backward returns."""
+    module, run = view.backward.module, view.run
+    literal = resolve(run.gradients).node if run is not None and run.gradients is not None else None
+    shared = [s.sibling for s in view.slots if s.kind == "A" and s.node is None and view.reads_input("A", s.sibling)]
+    made = [id(resolve(s.value)) for s in view.slots if s.kind == "A"]
+    for element in literal.elements if isinstance(literal, cst.Tuple | cst.List) else ():
+        rows = [known_items(v) or () for v in view.seen("backward").get(element.value, [])]
+        if not isinstance(element, cst.StarredElement) or not rows or [id(resolve(i)) for i in rows[0]] != made:
+            continue
+        for i, (one, other) in enumerate(itertools.pairwise(shared)):
+            text = permuted(module.code(element.value), len(made), i)
+            gist = f"dA of {one} and {other} change places in what backward returns"
+            edits = (module.replace(element.value, text),)
+            yield Site(module, module.enclosing(element), f"{one}+{other}", element.value, edits, gist)
+
+
+def permuted(text: str, count: int, first: int) -> str:
+    """A row of `count` elements with two neighbours in each other's place."""
+    order = list(range(count))
+    order[first], order[first + 1] = order[first + 1], order[first]
+    return f"[list({text})[i] for i in {order}]"
 
 
 MUTATIONS = (

@@ -34,27 +34,27 @@ HARMLESS = frozenset({"mask", "dropout", "scaling"})
 
 
 def product(value: Value) -> Value | None:
-    """The matrix product that a term is, seen through casts, reshapes, masks and scalars."""
-    for option in alternatives(value):
-        found = _product(option)
-        if found is not None:
-            return found
-    return None
+    """The matrix product that a term is, seen through casts, reshapes, masks and scalars; of several, the first."""
+    return next((p for p in products(value) if p is not None), None)
 
 
-def _product(value: Value) -> Value | None:
+def products(value: Value) -> list[Value | None]:
+    """The matrix product that each alternative of a term is, None for one that is none."""
+    return [found for option in alternatives(value) for found in _products(option)]
+
+
+def _products(value: Value) -> list[Value | None]:
     while True:
         value = strip(value)
         if value.kind == "join":
-            found = [p for p in map(_product, value.args) if p is not None]
-            return found[0] if found else None
+            return [found for arg in value.args for found in _products(arg)]
         if value.kind == "matmul":
-            return value
+            return [value]
         if value.kind not in {"mul", "div", "neg", "call"} or not value.args:
-            return None
+            return [None]
         heavy = [a for a in value.args if not kinds(a) <= HARMLESS]
         if len(heavy) != 1:
-            return None
+            return [None]
         value = heavy[0]
 
 
@@ -66,11 +66,12 @@ def factor(term: Value | None, kind: str, also: frozenset[str] = frozenset()) ->
 
 
 def is_lora_term(value: Value, kind: str) -> bool:
-    return factor(product(value), kind) is not None
+    """Whether a value is a product with an adapter's matrix, in every case (a sum may hold one in its first turn)."""
+    return all(factor(p, kind) is not None for p in products(value))
 
 
 def is_base_term(value: Value) -> bool:
-    return factor(product(value), "W", QUANT) is not None
+    return all(factor(p, "W", QUANT) is not None for p in products(value))
 
 
 def named(view: KernelView, names: frozenset[str]) -> str:

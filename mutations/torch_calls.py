@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 import libcst as cst
-from fastlora_verify.mutations.values import Label, Value, elements, resolve
+from fastlora_verify.mutations.values import Label, Value, elements, known_items, resolve
 
 MATMULS = frozenset({"matmul", "mm", "bmm", "linear", "einsum", "inner", "tensordot"})
 FUSED_ADDS = frozenset({"addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addbmm_"})
@@ -20,6 +20,7 @@ MOVES = frozenset({
     "adjoint", "swapaxes", "split", "chunk", "tensor_split", "unbind", "split_with_sizes", "sum_to_size", "item",
     "tolist", "copy_", "t_", "squeeze_", "unsqueeze_",
 })  # fmt: skip
+SPLITS = frozenset({"split", "split_with_sizes", "tensor_split"})
 MASKS = frozenset({"bernoulli", "bernoulli_", "rand", "rand_like"})
 DROPOUTS = frozenset({"dropout", "dropout_", "feature_dropout", "native_dropout"})
 TENSOR_FACTS = frozenset({
@@ -73,6 +74,9 @@ def torch_call(
     if name in CASTS and operands:
         attrs = {f"arg{i}": a for i, a in enumerate(operands[1:])}
         return Value("cast", node, (operands[0],), name=name, attrs=attrs)
+    if name in SPLITS and len(operands) >= 2 and (cuts := known_items(operands[1])):
+        pieces = len(cuts) + (name == "tensor_split")
+        return Value("seq", node, items=tuple(Value("move", node, (operands[0],), name=name) for _ in range(pieces)))
     if name in MOVES and operands:
         moved = operands[-1] if name == "copy_" else operands[0]
         return Value("move", node, (moved,), name=name)

@@ -39,3 +39,12 @@ def _statements(block: cst.CSTNode) -> Iterator[cst.BaseStatement | cst.BaseSmal
             yield node
         if isinstance(node, BLOCKS) and not isinstance(node, cst.FunctionDef | cst.ClassDef):
             yield from _statements(node)
+
+
+def names_of(target: cst.CSTNode) -> set[str]:
+    """Names that an assignment to `target` binds."""
+    if isinstance(target, cst.Name):
+        return {target.value}
+    if isinstance(target, cst.Attribute | cst.Subscript):
+        return set()
+    return set().union(*(names_of(c) for c in children(target)))

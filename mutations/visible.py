@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.names import assigned_names, names_of, parameter_names, read_names
+from fastlora_verify.mutations.names import assigned_names, parameter_names, read_names
 from fastlora_verify.mutations.source import ParsedModule
-from fastlora_verify.mutations.tree import children
+from fastlora_verify.mutations.tree import children, names_of
 
 Loop = cst.For | cst.CompFor
 

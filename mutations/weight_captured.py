@@ -9,29 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.kernel_view import KernelView, owner_and_input, pure_label
-from fastlora_verify.mutations.terms import named, parenthesised
+from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input
+from fastlora_verify.mutations.terms import is_pure, named, parenthesised, siblings
 
 
 def find(view: KernelView) -> Iterator[Site]:
     entry, run = view.apply_entry, view.run
     if entry is None or run is None or view.apply_statement is None:
         return
-    owner, _ = owner_and_input(entry.node)
-    if owner is None:
+    module, keeper = entry.module, _keeper(entry)
+    if keeper is None:
         return
-    module = entry.module
     for arg in run.call.args:
-        labels = [pure_label(v) for v in view.seen(f"entry {entry.scope}").get(arg.value, [])]
-        if arg.star or not labels or any(label is None or label.kind != "W" for label in labels):
+        values = view.seen(f"entry {entry.scope}").get(arg.value, [])
+        if arg.star == "**" or not values or not all(is_pure(v, "W") for v in values):
             continue
-        names = frozenset(label.sibling for label in labels if label is not None)
-        weight = parenthesised(module.code(arg.value), arg.value)
-        key = "captured_" + "_".join(sorted(names) or ["weight"])
-        text = f'vars({owner.name.value}).setdefault("{key}", {weight})'
+        names = frozenset().union(*(siblings(v) for v in values))
+        if len(names) > 1 and not arg.star:
+            continue
+        weight = module.code(arg.value)
+        key = "captured_" + "_".join(sorted(n for n in names if n) or ["weight"])
+        held = f"list({weight})" if arg.star else parenthesised(weight, arg.value)
+        text = f'vars({keeper}).setdefault("{key}", {held})'
         gist = f"`{weight}` is the one of the first call, at every later call too"
         yield Site(module, entry.scope, named(view, names), arg.value, (module.replace(arg.value, text),), gist)
+
+
+def _keeper(entry: Place) -> str | None:
+    """What outlives a call of the entry and belongs to one layer: its owner, or a closure's own function."""
+    owner, _ = owner_and_input(entry.node)
+    if owner is not None:
+        return owner.name.value
+    outer = entry.module.scopes.get(entry.scope.rpartition(".")[0])
+    return entry.node.name.value if isinstance(outer, cst.FunctionDef) else None
 
 
 MUTATIONS = (

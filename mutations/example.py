@@ -1,0 +1,66 @@
+"""Runs an example: its code is put into a part of a small kernel, the mutation planned, and the part read again."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+
+from fastlora_verify.mutations.base import Example, Mutation
+from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
+from fastlora_verify.mutations.plan import Plan, plan_mutants
+from fastlora_verify.mutations.source import SourceFile
+
+PART = re.compile(r"^(?P<pad> *)#\[ (?P<name>.+)\n(?P<body>(?:.*\n)*?) *#\]\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a mutation makes of an example."""
+
+    before: str  # the part as it was planned on
+    parts: tuple[str, ...]  # the part in each mutant that changes it
+    faults: tuple[str, ...]  # what the mutation made that is no mutant
+
+
+def run_example(mutation: Mutation, example: Example) -> Outcome:
+    """Plans one mutation on one example. Raises `LookupError` where the example names no part."""
+    text, _ = KERNELS[example.kernel]
+    text = with_part(text, example.where, example.before)
+    before = part_of(text, example.where)
+    plan = plan_template(example.kernel, text, (mutation,))
+    parts = [part_of(mutant.source, example.where) for mutant in plan.mutants]
+    return Outcome(before, tuple(part for part in parts if part != before), plan.faults)
+
+
+def plan_template(kernel: str, text: str, mutations: tuple[Mutation, ...] | None = None) -> Plan:
+    """The mutants of an example kernel."""
+    _, roles = KERNELS[kernel]
+    files = {MODULE: SourceFile(MODULE, f"{MODULE}.py", text)}
+    if roles is None:
+        return plan_mutants(files, (), (MODULE,), mutations)
+    return plan_mutants(files, (roles,), (), mutations)
+
+
+def parts(kernel: str) -> dict[str, str]:
+    """The parts of an example kernel by name, as they are by default."""
+    text, _ = KERNELS[kernel]
+    return {match["name"]: textwrap.dedent(match["body"]) for match in PART.finditer(text)}
+
+
+def with_part(text: str, name: str, body: str) -> str:
+    """The kernel with a part replaced. Raises `LookupError`."""
+    match = _find(text, name)
+    indented = textwrap.indent(textwrap.dedent(body).strip("\n") + "\n", match["pad"])
+    return text[: match.start("body")] + indented + text[match.end("body") :]
+
+
+def part_of(text: str, name: str) -> str:
+    return textwrap.dedent(_find(text, name)["body"])
+
+
+def _find(text: str, name: str) -> re.Match[str]:
+    found = [match for match in PART.finditer(text) if match["name"] == name]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} parts are named {name!r} among {[m['name'] for m in PART.finditer(text)]}")
+    return found[0]
