@@ -60,6 +60,9 @@ def mutate(
     workers: Annotated[int, typer.Option(min=0, help="Mutants at once; 0: as many as processors.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each run of the tests.")] = 1,
     run_dir: RunDir = None,
+    no_select: Annotated[
+        bool, typer.Option("--no-select", help="Run every test for every mutant; the record is the same.")
+    ] = False,
     no_oracles: Annotated[bool, typer.Option("--no-oracles", help="Don't run the oracles on the mutants.")] = False,
 ) -> int:
     """Break the kernels, one small edit at a time, and report which edits the tests notice."""
@@ -80,6 +83,7 @@ def mutate(
         threads=threads,
         audit=audit,
         oracles=not no_oracles,
+        select=not no_select,
     )
     arguments.check_writable(json, report)
     with progress() as events:

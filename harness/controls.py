@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -15,10 +15,12 @@ from fastlora_verify.harness.jobs import Probed
 from fastlora_verify.harness.judge import End, is_green, outcomes
 from fastlora_verify.harness.plan import Control, Events, RunOptions
 from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task
+from fastlora_verify.harness.reach import Reach, dependence, half, mapped_lines
 from fastlora_verify.harness.tree import Master
 from fastlora_verify.harness.warm import Limits
 
 UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
+SELECTION = "selection"
 
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
 _START_SECONDS = 120.0  # what a new interpreter may need before the first test
@@ -33,6 +35,7 @@ class Controlled:
     controls: tuple[Control, ...]
     mode: str  # "fork" | "spawn" | "cold"
     notes: tuple[str, ...]
+    reach: Reach | None  # None: every test is run for every mutant
 
 
 def limits_of(options: RunOptions, end: End) -> Limits:
@@ -94,8 +97,15 @@ class Controls:
             self._pool.use_new_interpreters()
             mode, self._green = "cold", []
             baseline, end = self._suite_twice()
-        self._identity_and_raise(baseline, limits_of(self._options, end))
-        return Controlled(baseline, end, tuple(self._green), mode, tuple(notes))
+        limits = limits_of(self._options, end)
+        reach = self._identity_and_raise(baseline, limits)
+        if reach is not None:
+            dependent = self._selection(reach, limits)
+            if dependent:
+                notes.append(f"every test is run for every mutant: {dependent}")
+                self._events.note(notes[-1])
+                reach = None
+        return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach)
 
     def _suite_twice(self) -> tuple[SuiteFacts, End]:
         """The unmutated suite in a child, and as a plain cold pytest."""
@@ -135,10 +145,12 @@ class Controls:
             self._done(WARM_EQUALS_COLD, begin, f"{len(outcomes(cold))} outcomes")
         return other
 
-    def _identity_and_raise(self, baseline: SuiteFacts, limits: Limits) -> None:
+    def _identity_and_raise(self, baseline: SuiteFacts, limits: Limits) -> Reach | None:
         begin = monotonic()
         stages = (Stage(jobs.SUITE, limits),)
-        tasks = [self._identity(stages)] if self._paths else []
+        sources = self._sources()
+        tasks = [self._identity(limits, sources)] if self._paths else []
+        reach = None
         for index, (path, source) in enumerate(self._options.raising_sources):
             edits = {path: self._master.encode(path, source)}
             tasks.append(Task(f"{RAISE} {index}", stages, edits, (Probed(path),)))
@@ -147,17 +159,43 @@ class Controls:
             facts = suite_facts(result.lines, str(result.copy))
             if task.name == IDENTITY:
                 self._judge_identity(baseline, facts, result)
+                reach = Reach(sources, facts) if sources and self._options.select else None
             else:
                 self._judge_raise(task, baseline, facts)
         if self._paths:
             self._done(IDENTITY, begin, f"{len(self._paths)} files")
         if self._options.raising_sources:
             self._done(RAISE, begin, f"{len(self._options.raising_sources)} kernels")
+        return reach
 
-    def _identity(self, stages: tuple[Stage, ...]) -> Task:
+    def _selection(self, reach: Reach, limits: Limits) -> str:
+        """Why tests can't be chosen by what they ran; empty if they can: half of them fare as all did."""
+        begin = monotonic()
+        stage = Stage(jobs.SUITE, limits, mapped=mapped_lines(reach.sources), only=half(reach.baseline))
+        result = self._run([Task(SELECTION, (stage,))])[0]
+        facts = suite_facts(result.lines, str(result.copy))
+        if not facts.ended or facts.recollected:
+            return "half of the tests, run alone, did not come to their end"
+        found = dependence(reach.baseline, facts)
+        if not found:
+            self._done(SELECTION, begin, f"{len(facts.tests)} of {len(reach.baseline.tests)} tests")
+        return found
+
+    def _sources(self) -> dict[str, str]:
+        """The files that mutants change, as text; none if our Python can't parse one."""
+        found = {}
+        for path in self._paths:
+            try:
+                found[path] = self._master.decode(path)
+                ast.parse(found[path])
+            except (SyntaxError, ValueError):
+                return {}
+        return found
+
+    def _identity(self, limits: Limits, sources: Mapping[str, str]) -> Task:
         edits = {path: (self._master.path / path).read_bytes() for path in self._paths}
         probed = tuple(Probed(path, first_statements(data)) for path, data in edits.items())
-        return Task(IDENTITY, stages, edits, probed)
+        return Task(IDENTITY, (Stage(jobs.SUITE, limits, mapped=mapped_lines(sources)),), edits, probed)
 
     def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
         problem = _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))

@@ -45,6 +45,8 @@ class Case:
     triggered: bool = False
     gpu: bool = False
     seconds: float = 0.0
+    ran: frozenset[int] = frozenset()  # with a map: its marks
+    streams: tuple[str, ...] = ("", "")  # with a map: the random streams' state before and after
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class SuiteFacts:
     probes_missing: tuple[int, ...] = ()
     reached_import: bool = False
     triggered_import: bool = False
+    collected_digest: str = ""  # of all tests' ids, in order
+    recollected: bool = False  # other tests than expected were collected, so all were run
+    ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
     tests: dict[str, Case] = {}
     collected: dict[str, Case] = {}
     running, broken, broken_by = "", None, ""
+    digest, recollected = "", False
     end: Mapping[str, Any] = {}
     for line in lines:
         event = line["event"]
@@ -102,6 +108,10 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         elif event == "test":
             tests[line["test"]] = _test(line)
             running = ""
+        elif event == "collected":
+            digest = line["digest"]
+        elif event == "recollected":
+            recollected = True
         elif event == "collect":
             collected[line["test"]] = _collector(line)
         elif event == "end":
@@ -124,6 +134,9 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         probes_missing=tuple(end.get("probes_missing", ())),
         reached_import=end.get("reached_import", False),
         triggered_import=end.get("triggered_import", False),
+        collected_digest=digest,
+        recollected=recollected,
+        ran_outside=frozenset(end.get("ran_outside", ())),
     )
 
 
@@ -168,6 +181,8 @@ def _test(line: Mapping[str, Any]) -> Case:
         triggered=line["triggered"],
         gpu=line["gpu"],
         seconds=line["seconds"],
+        ran=frozenset(line.get("ran", ())),
+        streams=tuple(line.get("streams", ("", ""))),
     )
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,14 @@ class Probed:
     path: str
     reached: tuple[int, ...] = ()
     triggered: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Tests to run of those whose ids have the digest `collected`."""
+
+    tests: tuple[str, ...]
+    collected: str
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,8 @@ def write_job(
     kernels: Sequence[str] = (),
     *,
     spawn: bool = False,
+    mapped: Mapping[str, Sequence[int]] | None = None,
+    only: Chosen | None = None,
 ) -> Path:
     """Writes the job's file into `scratch`, which must exist; facts and output come to lie beside it."""
     roots = [str(copy / root) if root not in ("", ".") else str(copy) for root in setting.target.source_roots]
@@ -136,6 +146,8 @@ def write_job(
         "env": env,
         "threads": setting.options.threads,
         "files": [{"path": p.path, "reached": p.reached, "triggered": p.triggered} for p in probed],
+        "mapped": {path: list(lines) for path, lines in (mapped or {}).items()},
+        "only": {"tests": list(only.tests), "collected": only.collected} if only is not None else None,
         "watch": list(setting.watch),
         "modules": list(setting.target.modules),
         "gpu_marker": setting.target.gpu_marker,

@@ -40,6 +40,7 @@ class RunOptions:
     audit: int = 0  # this many random mutants again as a cold plain pytest; > 0 adds every survivor
     audit_seed: int = 0
     oracles: bool = False  # also run the oracles on every mutant
+    select: bool = True  # run only the tests that can reach the mutated code; the record is the same
     pytest_extra: tuple[str, ...] = ()  # after the target's own pytest_args
     tests: tuple[str, ...] | None = None  # in place of the target's tests
     # Kernels made to raise, as (path in the copy, whole text): the last control. Empty: it isn't run.
@@ -125,13 +126,9 @@ class MutantOutcome:
     reached_import: bool = False  # reached outside of any test: import, collection, session fixtures
     triggered_import: bool = False
     killers: tuple[Killer, ...] = ()
-    reached_tests: tuple[
-        tuple[str, bool], ...
-    ] = ()  # of survivors: (green test that reached it, it triggered)
+    reached_tests: tuple[tuple[str, bool], ...] = ()  # of survivors: (green test that reached it, it triggered)
     skipped_here: tuple[str, ...] = ()  # tests with the target's gpu marker that were skipped
-    differences: tuple[
-        tuple[str, str], ...
-    ] = ()  # (test, effect) of changes that kill nothing, e.g. "xfail to xpass"
+    differences: tuple[tuple[str, str], ...] = ()  # (test, effect) of changes that kill nothing, e.g. "xfail to xpass"
     seconds: float = 0.0  # wall time of the suite
     cpu_seconds: float = 0.0
     oracles: tuple[
@@ -185,7 +182,5 @@ class ColumnOutcome:
     audited: tuple[str, ...] = ()  # names that were run again
     audit_differences: tuple[AuditDifference, ...] = ()
     device_name: str = ""
-    versions: Mapping[str, str] = field(
-        default_factory=dict
-    )  # "python", "torch", "peft"… in the target's interpreter
+    versions: Mapping[str, str] = field(default_factory=dict)  # "python", "torch", "peft"… in the target's interpreter
     notes: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastlora_verify.harness import jobs
 from fastlora_verify.harness.evidence import read_lines
-from fastlora_verify.harness.jobs import Probed, Setting
+from fastlora_verify.harness.jobs import Chosen, Probed, Setting
 from fastlora_verify.harness.judge import End
 from fastlora_verify.harness.tree import Copy, Master
 from fastlora_verify.harness.warm import Limits, Warm
@@ -27,6 +27,8 @@ class Stage:
     kind: str  # jobs.SUITE, ORACLE, PLAIN or AUDIT
     limits: Limits
     kernels: tuple[str, ...] = ()
+    mapped: Mapping[str, Sequence[int]] | None = None  # functions whose running is told test by test
+    only: Chosen | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class Pool:
             worker.task.probed,
             stage.kernels,
             spawn=not self.warm.forks,
+            mapped=stage.mapped,
+            only=stage.only,
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker

@@ -32,6 +32,7 @@ from fastlora_verify.harness.plan import (
     RunOptions,
 )
 from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker
+from fastlora_verify.harness.reach import Reach, completed
 from fastlora_verify.harness.sides import source_side
 from fastlora_verify.harness.store import Store, digest, mutant_key, runner_digest
 from fastlora_verify.harness.target import Target
@@ -152,11 +153,14 @@ class _Run:
         def done(task: Task, results: list[StageResult]) -> None:
             mutant = by_name[task.name]
             suite = results[0]
+            facts = suite_facts(suite.lines, str(suite.copy))
+            if task.stages[0].only is not None:
+                facts = completed(facts, controlled.baseline)
             outcome = judge(
                 Subject(mutant.name, mutant.path, mutant.new_names),
                 column.id,
                 controlled.baseline,
-                suite_facts(suite.lines, str(suite.copy)),
+                facts,
                 suite.end,
                 self._is_source,
             )
@@ -164,10 +168,12 @@ class _Run:
                 self._keep_log(mutant.name, suite.output)
             report(_with_oracles(outcome, results[1]) if len(results) > 1 else outcome)
 
-        pool.run((self._task(mutant, limits, oracle_limits) for mutant in mutants), done)
+        reach = controlled.reach
+        pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
 
-    def _task(self, mutant: Mutant, limits: Limits, oracle_limits: Limits | None) -> Task:
-        stages = [Stage(jobs.SUITE, limits)]
+    def _task(self, mutant: Mutant, reach: Reach | None, limits: Limits, oracle_limits: Limits | None) -> Task:
+        only = reach.chosen(mutant.path, mutant.source) if reach is not None else None
+        stages = [Stage(jobs.SUITE, limits, only=only)]
         if oracle_limits is not None:
             stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
         edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
@@ -237,7 +243,7 @@ class _Run:
             device.device_name,
             [target.pytest_args, options.pytest_extra, setting.tests, target.env, target.gpu_marker],
             [target.source_roots, target.modules, target.instruments],
-            [options.threads, options.oracles],
+            [options.threads, options.oracles, options.select],
         )
         return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
 

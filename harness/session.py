@@ -46,6 +46,7 @@ class Request:
     threads: int = 1
     audit: int = 0
     oracles: bool = True
+    select: bool = True
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
         threads=request.threads,
         audit=request.audit,
         oracles=oracles,
+        select=request.select,
         tests=tests or None,
         raising_sources=raising_sources(target, loaded.sources, _kernels_of(loaded)),
     )

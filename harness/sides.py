@@ -39,9 +39,7 @@ def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str],
 def _files(target: Target, module: str) -> list[str]:
     stem = module.replace(".", "/")
     return [
-        str(PurePosixPath(root, name))
-        for root in target.source_roots
-        for name in (f"{stem}.py", f"{stem}/__init__.py")
+        str(PurePosixPath(root, name)) for root in target.source_roots for name in (f"{stem}.py", f"{stem}/__init__.py")
     ]
 
 

@@ -7,6 +7,7 @@ from it and restored from it, so that what the user does to the tree meanwhile c
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import stat
@@ -44,9 +45,7 @@ class Master:
         """SHA-256 of all paths, modes and contents; times don't count."""
         total = hashlib.sha256()
         for path, entry in sorted(self.entries.items()):
-            total.update(
-                f"{path}\0{entry.kind}\0{entry.mode:o}\0{entry.content}\n".encode(errors="surrogateescape")
-            )
+            total.update(f"{path}\0{entry.kind}\0{entry.mode:o}\0{entry.content}\n".encode(errors="surrogateescape"))
         return total.hexdigest()
 
     def encode(self, path: str, text: str) -> bytes:
@@ -57,6 +56,12 @@ class Master:
             with original.open("rb") as file:
                 encoding = tokenize.detect_encoding(file.readline)[0]
         return text.removeprefix("\ufeff").encode(encoding)
+
+    def decode(self, path: str) -> str:
+        """The text of the file at `path`, by the encoding that it declares."""
+        data = (self.path / path).read_bytes()
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+        return data.decode(encoding)
 
 
 def make_master(target: Target, path: Path, without: Path | None = None) -> Master:

@@ -130,9 +130,7 @@ class Warm:
                 break
         self.close(orderly=True)
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        raise PythonError(
-            setting.python, f"the warm process ended: {lines[-1] if lines else 'it said nothing'}"
-        )
+        raise PythonError(setting.python, f"the warm process ended: {lines[-1] if lines else 'it said nothing'}")
 
 
 def _start(setting: Setting, scratch: Path, log: Path) -> subprocess.Popen[bytes]:

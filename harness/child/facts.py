@@ -3,7 +3,9 @@
 | event | fields |
 | --- | --- |
 | start | test |
-| test | test, phases, reached, triggered, gpu, param, seconds |
+| collected | digest of the collected tests' ids, in order |
+| recollected | (other tests than those that `only` was chosen from: all are run) |
+| test | test, phases, reached, triggered, gpu, param, seconds; with a map also ran (marks), streams |
 | collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
 | internal-error, interrupt | exception |
 | end | counts, status, and what `suite.py` adds |
@@ -21,15 +23,25 @@ from typing import Any
 import pytest
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
-from fastlora_verify.harness.child.probe import Marks, Probe
+from fastlora_verify.harness.child.probe import REACHED, TRIGGERED, Marks, Probe
+from fastlora_verify.harness.child.selection import Only, digest_of, random_streams
 
 
 class Facts:
     """The plugin. `root` is the copy's real path; `quiet` spares tracebacks that nobody reads."""
 
-    def __init__(self, channel: Channel, probe: Probe, root: str, gpu_marker: str = "", *, quiet: bool = True) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        probe: Probe,
+        root: str,
+        gpu_marker: str = "",
+        *,
+        quiet: bool = True,
+        only: Only | None = None,
+    ) -> None:
         self.counts: Counter[str] = Counter()
-        self.outside: Marks = (False, False)  # hit while no test ran
+        self.outside: Marks = frozenset()  # hit while no test ran
         self._channel = channel
         self._probe = probe
         self._root = root
@@ -39,6 +51,7 @@ class Facts:
         self._exception: dict[str, Any] | None = None
         self._shared: dict[Any, Marks] = {}  # what the set-up of a fixture hit that several tests use
         self._config: pytest.Config | None = None
+        self._only = only
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, Any, None]:
@@ -73,23 +86,38 @@ class Facts:
             fact["reason"] = _skip_reason(report)
         self._channel.send(fact)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keeps the tests asked for, unless other tests were collected than when they were chosen."""
+        names = [item.nodeid for item in items]
+        self._channel.send({"event": "collected", "digest": digest_of(names)})
+        if self._only is None:
+            return
+        if digest_of(names) != self._only.collected:
+            self._channel.send({"event": "recollected"})
+            return
+        items[:] = [item for item in items if item.nodeid in self._only.tests]
+
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
         """One test, from its first set-up to its last tear-down."""
         self._take_outside()
         self._phases = []
         self._channel.send({"event": "start", "test": item.nodeid})
+        streams = random_streams() if self._probe.mapped else ""
         begin = perf_counter()
         yield
-        reached, triggered = self._marks_of(item)
+        marks = self._marks_of(item)
+        mapped = {"ran": sorted(marks), "streams": [streams, random_streams()]} if self._probe.mapped else {}
         callspec = getattr(item, "callspec", None)
         self._channel.send(
             {
                 "event": "test",
                 "test": item.nodeid,
                 "phases": self._phases,
-                "reached": reached,
-                "triggered": triggered,
+                "reached": REACHED in marks,
+                "triggered": TRIGGERED in marks,
+                **mapped,
                 "gpu": bool(self._gpu_marker and item.get_closest_marker(self._gpu_marker)),
                 "param": callspec.id if callspec is not None else None,
                 "seconds": round(perf_counter() - begin, 4),
@@ -105,8 +133,8 @@ class Facts:
         before = self._probe.take()
         yield
         marks = self._probe.take()
-        self._shared[fixturedef] = _either(marks, self._shared.get(fixturedef, (False, False)))
-        self._probe.put(_either(before, marks))
+        self._shared[fixturedef] = marks | self._shared.get(fixturedef, frozenset())
+        self._probe.put(before | marks)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
@@ -155,24 +183,21 @@ class Facts:
         self._take_outside()
         return {
             "counts": dict(self.counts),
-            "reached_import": self.outside[0],
-            "triggered_import": self.outside[1],
+            "reached_import": REACHED in self.outside,
+            "triggered_import": TRIGGERED in self.outside,
+            "ran_outside": sorted(self.outside),
         }
 
     def _take_outside(self) -> None:
-        self.outside = _either(self.outside, self._probe.take())
+        self.outside |= self._probe.take()
 
     def _marks_of(self, item: pytest.Item) -> Marks:
         marks = self._probe.take()
         info = getattr(item, "_fixtureinfo", None)
         for definitions in getattr(info, "name2fixturedefs", {}).values():
             for definition in definitions:
-                marks = _either(marks, self._shared.get(definition, (False, False)))
+                marks |= self._shared.get(definition, frozenset())
         return marks
-
-
-def _either(left: Marks, right: Marks) -> Marks:
-    return left[0] or right[0], left[1] or right[1]
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -22,6 +22,8 @@ args        pytest's arguments
 env         environment variables to set
 threads     of torch, where it is loaded
 files       [{"path", "reached", "triggered"}]: the mutated files, relative to the copy
+mapped      {path: lines}: functions whose running is told test by test
+only        {"tests", "collected"} or null: the tests to run, and the digest of all that they were chosen from
 watch       files, relative to the copy, whose failing import is reported
 modules     dotted names that must come from the copy
 gpu_marker  the marker of tests that need a card
@@ -50,7 +52,8 @@ def enter(job: Job) -> None:
 def probe_of(job: Job) -> Probe:
     """The installed probe for the job's files."""
     files = {_real(job, file["path"]): (file["reached"], file["triggered"]) for file in job["files"]}
-    probe = Probe(files, [_real(job, path) for path in job["watch"]])
+    mapped = {_real(job, path): lines for path, lines in job["mapped"].items()}
+    probe = Probe(files, [_real(job, path) for path in job["watch"]], mapped)
     probe.install()
     return probe
 

@@ -15,34 +15,55 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, cast
 
+from fastlora_verify.harness.child.elsewhere import watch_elsewhere
+
 HIT = "__fastlora_verify_hit__"
 REACHED, TRIGGERED = 0, 1
+ELSEWHERE = 2  # a new process was started, or a probed file was read as text: what ran there isn't seen
+FIRST = 3  # the marks of a map's functions begin here
 
-Marks = tuple[bool, bool]
+Marks = frozenset[int]
 Block = list[ast.stmt]
 
 
 class Probe:
-    """The marks of one run. `files` maps a real path to its (reached, triggered) lines."""
+    """The marks of one run. `files` maps a real path to its (reached, triggered) lines.
 
-    def __init__(self, files: dict[str, tuple[Sequence[int], Sequence[int]]], watched: Iterable[str] = ()) -> None:
+    `mapped` maps a real path to the lines of its functions' first statements: the mark of the n-th line, over all
+    files in their order, is `FIRST + n`.
+    """
+
+    def __init__(
+        self,
+        files: dict[str, tuple[Sequence[int], Sequence[int]]],
+        watched: Iterable[str] = (),
+        mapped: dict[str, Sequence[int]] | None = None,
+    ) -> None:
         self.files = files
+        self.mapped = mapped or {}
+        self._starts: dict[str, int] = {}
+        count = FIRST
+        for path, lines in self.mapped.items():
+            self._starts[path] = count
+            count += len(lines)
         self.watched = frozenset(watched) | frozenset(files)
         self.import_errors: list[tuple[str, BaseException]] = []  # (path, what its import raised)
         self.missing: list[int] = []  # probed lines that no statement covers
-        self._marks = mmap.mmap(-1, 2)
+        self._marks = mmap.mmap(-1, count)
+        self._clear = bytes(count)
 
     def take(self) -> Marks:
         """What was hit since the last call."""
-        marks = bool(self._marks[REACHED]), bool(self._marks[TRIGGERED])
-        self._marks[REACHED] = self._marks[TRIGGERED] = 0
-        return marks
+        taken = self._marks[:]
+        if taken == self._clear:
+            return frozenset()
+        self._marks[:] = self._clear
+        return frozenset(index for index, mark in enumerate(taken) if mark)
 
     def put(self, marks: Marks) -> None:
         """Adds `marks` to what was hit."""
-        for index, mark in enumerate(marks):
-            if mark:
-                self._marks[index] = 1
+        for index in marks:
+            self._marks[index] = 1
 
     def install(self) -> None:
         """Hooks the import of source files, pytest's assertion rewriting included."""
@@ -54,13 +75,22 @@ class Probe:
         setattr(builtins, HIT, hit)
         _hook_loader(self)
         _hook_rewriting(self)
+        if self.mapped:
+            watch_elsewhere(lambda: hit(ELSEWHERE), frozenset(self.mapped))
 
     def instrumented(self, tree: ast.Module, path: str) -> ast.Module:
         """`tree` with the probes of `path` in it."""
-        reached, triggered = self.files[path]
+        reached, triggered = self.files.get(path, ((), ()))
         self.missing += [line for line in reached if not insert_probe(tree, line, REACHED)]
         self.missing += [line for line in triggered if not insert_probe(tree, line, TRIGGERED)]
+        for index, line in enumerate(self.mapped.get(path, ()), self._starts.get(path, 0)):
+            if not insert_probe(tree, line, index):
+                self.missing.append(line)
         return tree
+
+    def probes(self, path: str) -> bool:
+        """Whether any probe belongs into the file."""
+        return path in self.files or path in self.mapped
 
 
 def _hook_loader(probe: Probe) -> None:
@@ -69,7 +99,7 @@ def _hook_loader(probe: Probe) -> None:
 
     def source_to_code(self: Any, data: Any, path: Any, **options: Any) -> Any:
         real = os.path.realpath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else ""
-        if real not in probe.files or isinstance(data, ast.AST):
+        if not probe.probes(real) or isinstance(data, ast.AST):
             return to_code(self, data, path, **options)
         tree = probe.instrumented(ast.parse(data, filename=path), real)
         return compile(tree, path, "exec", dont_inherit=True, optimize=options.get("_optimize", -1))
@@ -95,7 +125,7 @@ def _hook_rewriting(probe: Probe) -> None:
 
     def probed(mod: ast.Module, source: bytes, module_path: str | None = None, *rest: Any, **named: Any) -> None:
         real = os.path.realpath(module_path) if module_path else ""
-        if real in probe.files:
+        if probe.probes(real):
             probe.instrumented(mod, real)
         rewrite_asserts(mod, source, module_path, *rest, **named)
 
@@ -108,7 +138,7 @@ def insert_probe(tree: ast.Module, line: int, index: int) -> bool:
     Of several statements that begin on the line, *reached* takes the outermost and *triggered* the innermost:
     `if x: return y` on one line is reached at `if` and triggered at `return`.
     """
-    place = _place(tree, line, outermost=index == REACHED)
+    place = _place(tree, line, outermost=index != TRIGGERED)
     if place is None:
         return False
     owner, block, statement = place

@@ -12,6 +12,7 @@ from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.facts import Facts
 from fastlora_verify.harness.child.place import Job, enter, foreign_modules, probe_of
 from fastlora_verify.harness.child.probe import Probe
+from fastlora_verify.harness.child.selection import Only
 
 
 def run(job: Job) -> None:
@@ -19,7 +20,8 @@ def run(job: Job) -> None:
     channel = Channel.to_file(job["facts"])
     enter(job)
     probe = probe_of(job)
-    facts = Facts(channel, probe, job["copy"], job["gpu_marker"])
+    only = Only(frozenset(job["only"]["tests"]), job["only"]["collected"]) if job["only"] else None
+    facts = Facts(channel, probe, job["copy"], job["gpu_marker"], only=only)
     sys.argv = ["pytest", *job["args"]]
     try:
         status = int(pytest.main(list(job["args"]), plugins=[facts]))

@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and none is visible"))
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws from a stream of its own: what it finds doesn't depend on which tests ran before."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     """Every device that a test is about."""

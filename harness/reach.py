@@ -1,0 +1,172 @@
+"""Which tests can see a change of a function: those that ran it on the unmutated tree.
+
+Running only these must not change a verdict. So whatever a test may see without running the function counts for every
+test: module and class level, what runs once a process, what ran while no test did; and a test that starts a process or
+reads a source as text is always run. Tests that depend on others are found by a control, see `dependence`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
+from fastlora_verify.harness.evidence import Case, SuiteFacts
+from fastlora_verify.harness.jobs import Chosen
+from fastlora_verify.harness.plan import Counts
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What each test ran, of the functions of the files that mutants change."""
+
+    sources: Mapping[str, str]  # by path in the copy
+    baseline: SuiteFacts  # of the run with the map
+
+    def chosen(self, path: str, mutated: str) -> Chosen | None:
+        """The tests to run for a mutated file; None: all of them."""
+        changed = changed_functions(self.sources[path], mutated)
+        if changed is None:
+            return None
+        marks = self._marks(path)
+        wanted: set[int] = {ELSEWHERE}
+        for name in changed:
+            if name not in marks or marks[name] & self.baseline.ran_outside:
+                return None
+            wanted |= marks[name]
+        tests = tuple(test for test, case in self.baseline.tests.items() if case.ran & wanted)
+        return Chosen(tests, self.baseline.collected_digest)
+
+    def _marks(self, path: str) -> dict[str, set[int]]:
+        """The marks of a file's functions, by dotted name."""
+        found: dict[str, set[int]] = {}
+        index = FIRST
+        for other, text in self.sources.items():
+            for name, _ in functions(ast.parse(text)):
+                if other == path:
+                    found.setdefault(name, set()).add(index)
+                index += 1
+        return found
+
+
+def mapped_lines(sources: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """The lines of every function's first statement, in the order of the marks."""
+    return {
+        path: tuple(node.body[0].lineno for _, node in functions(ast.parse(text))) for path, text in sources.items()
+    }
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, FunctionNode]]:
+    """Every function with its dotted name, outer before inner."""
+    for node in ast.iter_child_nodes(tree):
+        inner = prefix
+        if isinstance(node, FunctionNode | ast.ClassDef):
+            inner = f"{prefix}.{node.name}" if prefix else node.name
+        if isinstance(node, FunctionNode):
+            yield inner, node
+        yield from functions(node, inner)
+
+
+def changed_functions(before: str, after: str) -> tuple[str, ...] | None:
+    """The functions whose own statements differ; None where more than that differs, or more than one call sees it."""
+    try:
+        old, new = ast.parse(before), ast.parse(after)
+    except SyntaxError:
+        return None
+    if _outline(old) != _outline(new):
+        return None
+    olds, news = _bodies(old), _bodies(new)
+    changed = [name for name in olds if olds[name] != news.get(name)]
+    nodes = dict(functions(old))
+    if any(_is_factory(nodes[name]) or _is_cached(nodes[name]) for name in changed):
+        return None
+    return tuple(changed) or None
+
+
+def _outline(tree: ast.Module) -> str:
+    """The module without its functions' statements: what runs at import, headers and defaults included."""
+    return ast.dump(_Hollow().visit(copy.deepcopy(tree)))
+
+
+def _bodies(tree: ast.Module) -> dict[str, str]:
+    """Each function's own statements, those of functions inside it hollowed out."""
+    found: dict[str, str] = {}
+    for name, node in functions(tree):
+        hollow = [_Hollow().visit(copy.deepcopy(statement)) for statement in node.body]
+        found[name] = found.get(name, "") + "\n".join(ast.dump(statement) for statement in hollow)
+    return found
+
+
+class _Hollow(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.body = [ast.Pass()]
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        node.body = [ast.Pass()]
+        return node
+
+
+def _is_factory(node: FunctionNode) -> bool:
+    """Makes functions or classes: its result outlives the call that a test makes."""
+    inner = (n for statement in node.body for n in ast.walk(statement))
+    return any(isinstance(n, FunctionNode | ast.ClassDef | ast.Lambda) for n in inner)
+
+
+def _is_cached(node: FunctionNode) -> bool:
+    return any("cache" in ast.dump(decorator) for decorator in node.decorator_list)
+
+
+# -- the counts of the whole suite ------------------------------------------------------------------------
+
+
+def completed(facts: SuiteFacts, baseline: SuiteFacts) -> SuiteFacts:
+    """The facts of a run of chosen tests, as those of the whole suite: a test that wasn't run is as it was."""
+    if facts.recollected or not facts.ended:
+        return facts
+    tests: dict[str, Case] = {}
+    added: dict[str, int] = {}
+    for name, case in baseline.tests.items():
+        if name in facts.tests:
+            tests[name] = facts.tests[name]
+            continue
+        tests[name] = replace(case, reached=False, triggered=False)
+        added[case.category] = added.get(case.category, 0) + 1
+    tests |= {name: case for name, case in facts.tests.items() if name not in tests}
+    counts = facts.counts
+    total = Counts(
+        passed=counts.passed + added.get("passed", 0),
+        failed=counts.failed,
+        errors=counts.errors,
+        skipped=counts.skipped + added.get("skipped", 0),
+        xfailed=counts.xfailed + added.get("xfailed", 0),
+        xpassed=counts.xpassed + added.get("xpassed", 0),
+    )
+    return replace(facts, tests=tests, counts=total)
+
+
+# -- tests that depend on others --------------------------------------------------------------------------
+
+
+def half(facts: SuiteFacts) -> Chosen:
+    """Every second test: what depends on a test before it shows when that one isn't run."""
+    return Chosen(tuple(facts.tests)[1::2], facts.collected_digest)
+
+
+def dependence(whole: SuiteFacts, part: SuiteFacts) -> str:
+    """Why tests can't be chosen: one fares otherwise without the others, or draws from a stream that they left."""
+    for name, case in part.tests.items():
+        other = whole.tests[name]
+        if case.category != other.category:
+            return f"{name} is {other.category} after the tests before it and {case.category} without them"
+        if _draws(case.streams) and case.streams[0] != other.streams[0] and case.streams[1] != other.streams[1]:
+            return f"{name} draws random numbers from where the tests before it left off"
+    return ""
+
+
+def _draws(streams: Sequence[str]) -> bool:
+    return streams[0] != streams[1]

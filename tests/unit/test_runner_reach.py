@@ -1,0 +1,139 @@
+"""Choosing tests by what they ran must not change a verdict, nor a count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
+from fastlora_verify.harness.evidence import Case, SuiteFacts
+from fastlora_verify.harness.plan import Counts
+from fastlora_verify.harness.reach import Reach, changed_functions, completed, dependence, half, mapped_lines
+
+SOURCE = """\
+import functools
+
+LIMIT = 3
+
+
+def one(x):
+    return x + 1
+
+
+def two(x, y=2):
+    return x * y
+
+
+@functools.cache
+def table(n):
+    return [n]
+
+
+def make():
+    def inner(x):
+        return -x
+
+    return inner
+
+
+class Box:
+    size = 1
+
+    def get(self):
+        return self.size
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("x + 1", "x - 1", ("one",)),
+        ("x * y", "x + y", ("two",)),
+        ("-x", "+x", ("make.inner",)),
+        ("self.size\n", "self.size + 1\n", ("Box.get",)),
+        ("LIMIT = 3", "LIMIT = 4", None),  # module level: whoever imports it
+        ("y=2", "y=3", None),  # a default is made at import
+        ("size = 1", "size = 2", None),  # class level
+        ("[n]", "[n, n]", None),  # cached: later calls don't enter it
+        ("return inner", "return abs", None),  # what it made outlives the call
+        ("@functools.cache\n", "", None),  # a decorator
+        ("x + 1", "x  +  1", None),  # nothing that the parser sees
+    ],
+)
+def test_a_change_is_of_functions_or_of_everything(old: str, new: str, changed: tuple[str, ...] | None) -> None:
+    assert SOURCE.count(old) == 1
+    assert changed_functions(SOURCE, SOURCE.replace(old, new)) == changed
+
+
+def case(test: str, *ran: int, category: str = "passed", streams: tuple[str, str] = ("s", "s")) -> Case:
+    return Case(test, category, ran=frozenset(ran), streams=streams)
+
+
+def facts(*cases: Case, **more: object) -> SuiteFacts:
+    return SuiteFacts(tests={c.test: c for c in cases}, ended=True, collected_digest="d", **more)  # type: ignore[arg-type]
+
+
+ONE, TWO = FIRST, FIRST + 1
+
+
+def test_marks_are_in_the_order_of_the_mapped_lines() -> None:
+    lines = mapped_lines({"a.py": SOURCE})["a.py"]
+    assert [SOURCE.splitlines()[line - 1].strip() for line in lines] == [
+        "return x + 1", "return x * y", "return [n]", "def inner(x):", "return -x", "return self.size",
+    ]  # fmt: skip
+
+
+def test_only_tests_that_ran_the_function_are_chosen_and_those_whose_processes_are_not_seen() -> None:
+    baseline = facts(case("a", ONE), case("b", TWO), case("c", ELSEWHERE), case("d"))
+    chosen = Reach({"m.py": SOURCE}, baseline).chosen("m.py", SOURCE.replace("x + 1", "x - 1"))
+    assert chosen is not None
+    assert chosen.tests == ("a", "c")
+    assert chosen.collected == "d"
+
+
+def test_a_function_that_ran_while_no_test_did_counts_for_every_test() -> None:
+    baseline = facts(case("a", ONE), case("b", TWO), ran_outside=frozenset({ONE}))
+    reach = Reach({"m.py": SOURCE}, baseline)
+    assert reach.chosen("m.py", SOURCE.replace("x + 1", "x - 1")) is None
+    assert reach.chosen("m.py", SOURCE.replace("x * y", "x + y")) is not None
+
+
+def test_marks_of_a_second_file_follow_those_of_the_first() -> None:
+    other = "def three():\n    return 3\n"
+    baseline = facts(case("a", FIRST + 6), case("b", ONE))
+    chosen = Reach({"m.py": SOURCE, "n.py": other}, baseline).chosen("n.py", other.replace("return 3", "return 4"))
+    assert chosen is not None
+    assert chosen.tests == ("a",)
+
+
+def test_counts_are_those_of_the_whole_suite() -> None:
+    baseline = facts(case("a"), case("b"), case("c", category="skipped"), case("d", category="xfailed"))
+    run = replace(facts(case("b", category="failed")), counts=Counts(failed=1))
+    whole = completed(run, baseline)
+    assert whole.counts == Counts(passed=1, failed=1, skipped=1, xfailed=1)
+    assert [c.category for c in whole.tests.values()] == ["passed", "failed", "skipped", "xfailed"]
+
+
+@pytest.mark.parametrize("run", [{"recollected": True}, {"ended": False}])
+def test_a_run_of_all_tests_and_one_that_broke_off_are_left_as_they_are(run: dict[str, bool]) -> None:
+    part = replace(facts(case("b")), **run)
+    assert completed(part, facts(case("a"), case("b"))) is part
+
+
+def test_half_of_the_tests_is_every_second_one() -> None:
+    assert half(facts(case("a"), case("b"), case("c"), case("d"))).tests == ("b", "d")
+
+
+@pytest.mark.parametrize(
+    ("alone", "dependent"),
+    [
+        (case("b", streams=("1", "2")), True),  # draws, from another state, and ends elsewhere
+        (case("b", streams=("1", "9")), False),  # seeds itself: the same state in the end
+        (case("b", streams=("1", "1")), False),  # draws nothing
+        (case("b", category="failed", streams=("7", "9")), True),  # fares otherwise
+        (case("b", streams=("7", "9")), False),
+    ],
+)
+def test_a_test_that_depends_on_those_before_it_is_found(alone: Case, dependent: bool) -> None:
+    whole = facts(case("a"), case("b", streams=("7", "9")))
+    assert bool(dependence(whole, facts(alone))) is dependent
