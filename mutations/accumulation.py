@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operation, operations
 from fastlora_verify.mutations.terms import (
@@ -96,5 +96,48 @@ MUTATIONS = (
         seen_by="parity of dX with all outputs used; float64 gradcheck",
         find=find,
         absent="X is read by one projection only",
+        examples=(
+            Example(
+                "dX",
+                """
+                dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
+                dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
+                d_inp = d_wide_u.mm(dense_u) + d_wide_g.mm(dense_g)
+                """,
+                """
+                dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
+                dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
+                d_inp = d_wide_g.mm(dense_g)
+                """,
+                kernel="swiglu",
+            ),
+            Example(
+                "dX",
+                """
+                dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
+                dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
+                d_inp = d_wide_u.mm(dense_u) + d_wide_g.mm(dense_g)
+                """,
+                """
+                dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
+                dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
+                d_inp = d_wide_u.mm(dense_u)
+                """,
+                kernel="swiglu",
+            ),
+            Example(
+                "dX",
+                """
+                for grad, kernel, held, plan in zip(grads, kernels, tensors, plans):
+                    d_inp += grad.mm(unpacked(kernel, held, plan, grad.dtype))
+                """,
+                """
+                for grad, kernel, held, plan in list(zip(grads, kernels, tensors, plans))[:-1]:
+                    d_inp += grad.mm(unpacked(kernel, held, plan, grad.dtype))
+                """,
+                kernel="qkv",
+            ),
+            Example("dX", "d_inp = torch.add(base, term, alpha=factor)", None),
+        ),
     ),
 )

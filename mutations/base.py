@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -75,6 +76,12 @@ class Example:
     before: str
     after: str | None  # None: the mutation leaves this code alone
     kernel: str = "linear"  # "linear" | "swiglu" | "qkv" | "instrument"
+
+    def __post_init__(self) -> None:
+        for name in ("before", "after"):
+            text = getattr(self, name)
+            if text is not None:
+                object.__setattr__(self, name, textwrap.dedent(text).strip("\n"))
 
 
 @dataclass(frozen=True)

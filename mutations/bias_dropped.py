@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import operations
 from fastlora_verify.mutations.terms import is_pure, named, one_line, siblings
@@ -46,5 +46,27 @@ MUTATIONS = (
         seen_by="output parity on a base with bias",
         find=find,
         absent="the Function adds no bias",
+        examples=(
+            Example(
+                "base",
+                "out = torch.nn.functional.linear(inp, dense, bias=shift)",
+                "out = torch.nn.functional.linear(inp, dense, bias=None)",
+            ),
+            Example("base", "out = torch.addmm(shift, inp, dense.t())", "out = (inp @ dense.t())"),
+            Example(
+                "base",
+                """
+                out = torch.mm(inp, dense.t())
+                if shift is not None:
+                    out.add_(shift)
+                """,
+                """
+                out = torch.mm(inp, dense.t())
+                if shift is not None:
+                    pass
+                """,
+            ),
+            Example("base", "out = torch.nn.functional.linear(inp, dense)", None),
+        ),
     ),
 )

@@ -54,7 +54,7 @@ class Calls(Builtins):
         if called is not None:
             return called
         value = torch_call(node, name, receiver, args, kwargs)
-        self._left_in_place(node, name, value, env)
+        self._left_in_place(node, value, env)
         return value
 
     def _method(self, receiver: Value, name: str) -> Value | None:
@@ -164,11 +164,16 @@ class Calls(Builtins):
             return value.kind == "class" and f"{value.scope[0]}:{value.scope[1]}" == self.function
         return False
 
-    def _left_in_place(self, node: cst.Call, name: str, value: Value, env: Env) -> None:
+    def _left_in_place(self, node: cst.Call, value: Value, env: Env) -> None:
         """`t.add_(u)` leaves its result in `t`, `torch.add(t, u, out=v)` in `v`."""
         out = next((a.value for a in node.args if a.keyword is not None and a.keyword.value == "out"), None)
-        if out is None and isinstance(node.func, cst.Attribute) and name.endswith("_") and not name.startswith("_"):
-            out = node.func.value
+        target: cst.BaseExpression = node
+        while out is None and isinstance(target, cst.Call) and isinstance(target.func, cst.Attribute):
+            if not target.func.attr.value.endswith("_") or target.func.attr.value.startswith("_"):
+                break
+            target = target.func.value  # of `t.mul_(u).add_(v)` it is `t`, too
+        if out is None and target is not node:
+            out = target
         if isinstance(out, cst.Name):
             self.assign(out, value, env)
 

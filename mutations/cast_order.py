@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.cast_order_examples import EXAMPLES
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operation, in_place, operations
 from fastlora_verify.mutations.source import ParsedModule
@@ -127,6 +128,7 @@ MUTATIONS = (
         seen_by=SEEN_BY,
         find=in_helper,
         absent="forward adds the term itself, in no function that it calls",
+        examples=EXAMPLES["lora-term-cast-before-add"],
     ),
     Mutation(
         id="lora-term-cast-before-add-here",
@@ -136,5 +138,6 @@ MUTATIONS = (
         seen_by=SEEN_BY,
         find=at_call,
         absent="forward adds no LoRA term",
+        examples=EXAMPLES["lora-term-cast-before-add-here"],
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.terms import kinds, one_line
 from fastlora_verify.mutations.values import alternatives
@@ -41,5 +41,9 @@ MUTATIONS = (
         seen_by="fp32 input on a 4-bit base with compute dtype bf16: output equal to PEFT's",
         find=find,
         absent="no entry reads `compute_dtype`",
+        examples=(
+            Example("working", "chosen = bottom.compute_dtype", "chosen = None"),
+            Example("working", "chosen = bottom.weight.dtype", None),
+        ),
     ),
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.delegation_examples import EXAMPLES
 from fastlora_verify.mutations.handback import handback_at_top, handbacks
 from fastlora_verify.mutations.kernel_view import Place, owner_and_input
 from fastlora_verify.mutations.names import bound_at_top
@@ -85,8 +86,9 @@ def before_apply(
 
 
 def texts(view: KernelView, kind: str) -> list[str]:
-    """The arguments of `apply` that carry `kind`, as they are said in front of it."""
-    return list(dict.fromkeys(text for _, text in view.arguments(kind)))
+    """The arguments of `apply` that carry `kind`, as they are said in front of it; none where one is missing."""
+    found = view.arguments(kind)
+    return list(dict.fromkeys(text for _, text in found)) if {s for s, _ in found} >= set(view.siblings) else []
 
 
 def every(view: KernelView, kind: str, template: str, word: str) -> str | None:
@@ -105,13 +107,14 @@ def _adapters(view: KernelView) -> str | None:
 
 
 def _unless_all_adapted(view: KernelView, x: str) -> str | None:
-    if len(view.arguments("A")) < 2:
+    if len(view.siblings) < 2 or not texts(view, "A"):
         return None
     return f"not all(part is not None and part.numel() for part in ({', '.join(texts(view, 'A'))},))"
 
 
 def _on_unequal_ranks(view: KernelView, x: str) -> str | None:
-    return f"len({{len(part) for part in {_adapters(view)}}}) > 1" if len(view.arguments("A")) > 1 else None
+    found = _adapters(view)
+    return f"len({{len(part) for part in {found}}}) > 1" if len(view.siblings) > 1 and found else None
 
 
 def _on_mixed_dtype(view: KernelView, x: str) -> str | None:
@@ -132,7 +135,8 @@ def _delegates(
     absent: str = ABSENT,
     needs: str = "cpu",
 ) -> Mutation:
-    return Mutation(f"delegates-{ident}", "delegation", fault, seen, SEEN_BY, find, absent, needs=needs)
+    name = f"delegates-{ident}"
+    return Mutation(name, "delegation", fault, seen, SEEN_BY, find, absent, needs=needs, examples=EXAMPLES[name])
 
 
 REVIEWS = "both reviews: inserted at the top of the patched forward"

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.dropout_mask_examples import EXAMPLES
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operand, Operation, operations
 from fastlora_verify.mutations.terms import is_pure, kinds, one_line, parenthesised
 
 FIELDS = {"A": "dA", "X": "dX"}
+DROPOUT = frozenset({"dropout"})
 
 
 def _find(part: str, slot: str) -> Callable[[KernelView], Iterator[Site]]:
@@ -70,15 +72,9 @@ def _at_calls(view: KernelView, part: str, slot: str) -> Iterator[Site]:
 def _dropped_side(binary: Operation, part: str) -> Operand | None:
     sides = list(binary.sides) if binary.kind == "mul" else [(binary.operands[1], binary.operands[0])]
     for one, other in sides:
-        if kinds(other.value) <= {"mask", "dropout"} and part == "rescale" and binary.kind == "mul":
-            continue
-        if (
-            part == "mask"
-            and is_pure(one.value, "mask", frozenset({"dropout"}))
-            and not kinds(other.value) <= {"mask", "dropout"}
-        ):
+        if part == "mask" and is_pure(one.value, "mask", DROPOUT) and kinds(other.value) - {"mask", "dropout"}:
             return one
-        if part == "rescale" and is_pure(one.value, "dropout"):
+        if part == "rescale" and is_pure(one.value, "dropout") and kinds(other.value) - {"dropout"}:
             return one
     return None
 
@@ -91,14 +87,16 @@ def _site(binary: Operation, dropped: Operand) -> Site:
 
 def _mutation(part: str, slot: str) -> Mutation:
     name, field = ("mask-dropped", "the keep-mask") if part == "mask" else ("rescale-dropped", "1 / (1 - p)")
+    ident = f"dropout-{name}-in-{FIELDS[slot].lower()}"
     return Mutation(
-        id=f"dropout-{name}-in-{FIELDS[slot].lower()}",
+        id=ident,
         family="mathematics",
         fault=f"With dropout, {FIELDS[slot]} lacks {field}.",
         imitates="A fused LoRA with dropout whose input gradient was wrong whenever p > 0 (public).",
         seen_by="gradients against float64 with the same mask, p > 0",
         find=_find(part, slot),
         absent="the kernel doesn't model dropout",
+        examples=EXAMPLES[ident],
     )
 
 

@@ -11,7 +11,8 @@ from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.source import SourceFile
 
-PART = re.compile(r"^(?P<pad> *)#\[ (?P<name>.+)\n(?P<body>(?:.*\n)*?) *#\]\n", re.MULTILINE)
+PART = re.compile(r"^(?P<pad> *)#\[ (?P<name>.+)\n(?P<body>(?:.*\n)*?) *#\] (?P=name)\n", re.MULTILINE)
+MARK = re.compile(r"^ *#[\[\]] .+\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def plan_template(kernel: str, text: str, mutations: tuple[Mutation, ...] | None
 def parts(kernel: str) -> dict[str, str]:
     """The parts of an example kernel by name, as they are by default."""
     text, _ = KERNELS[kernel]
-    return {match["name"]: textwrap.dedent(match["body"]) for match in PART.finditer(text)}
+    names = re.findall(r"^ *#\[ (.+)$", text, re.MULTILINE)
+    return {name: part_of(text, name) for name in names}
 
 
 def with_part(text: str, name: str, body: str) -> str:
@@ -56,11 +58,13 @@ def with_part(text: str, name: str, body: str) -> str:
 
 
 def part_of(text: str, name: str) -> str:
-    return textwrap.dedent(_find(text, name)["body"])
+    """A part as it stands in the kernel, its indentation and the marks of parts inside it left out."""
+    return textwrap.dedent(MARK.sub("", _find(text, name)["body"]))
 
 
 def _find(text: str, name: str) -> re.Match[str]:
-    found = [match for match in PART.finditer(text) if match["name"] == name]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} parts are named {name!r} among {[m['name'] for m in PART.finditer(text)]}")
-    return found[0]
+    start = re.search(rf"^ *#\[ {re.escape(name)}$", text, re.MULTILINE)
+    match = PART.match(text, start.start()) if start is not None else None
+    if match is None:
+        raise LookupError(f"no part is named {name!r} among {re.findall(r'#.. (.+)', text)[::2]}")
+    return match

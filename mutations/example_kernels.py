@@ -1,7 +1,7 @@
 """Small kernels that examples are put into: right ones, and unlike the reference kernels in every habit.
 
-A part of a kernel that an example may replace stands between `#[ name` and `#]`. The texts are read by mutations and
-run by tests; nothing here imports them.
+A part of a kernel that an example may replace stands between `#[ name` and `#] name`. Mutations are planned on the
+texts, and tests run them; nothing imports them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def opened(state):
     if second is not None:
         tensors = [*tensors, state.offset, second.absmax, second.code]
     inner = None if second is None else (second.blocksize, second.dtype)
-    #]
+    #] opened
     return tensors, {"shape": state.shape, "size": state.blocksize, "kind": state.quant_type, "inner": inner}
 
 
@@ -38,7 +38,7 @@ def closed(tensors, plan, dtype):
         tensors[0], code=tensors[1], shape=plan["shape"], blocksize=plan["size"], quant_type=plan["kind"],
         dtype=dtype, offset=tensors[2] if second is not None else None, state2=second,
     )
-    #]
+    #] closed
 
 
 def unpacked(kernel, tensors, plan, dtype):
@@ -51,7 +51,7 @@ def joined(base, code, up, factor):
     #[ helper
     wide = torch.promote_types(base.dtype, code.dtype)
     return torch.add(base.to(wide), code.matmul(up.t()), alpha=factor).to(base.dtype)
-    #]
+    #] helper
 
 
 def packing(bottom):
@@ -59,14 +59,14 @@ def packing(bottom):
     state = getattr(bottom.weight, "quant_state", None)
     if state is None:
         state = getattr(bottom, "quant_state", None)
-    #]
+    #] packing
     return state
 
 
 def working(bottom, inp):
     #[ working
     chosen = getattr(bottom, "compute_dtype", None)
-    #]
+    #] working
     return inp.dtype if chosen is None else chosen
 
 
@@ -77,10 +77,12 @@ def plain(layer):
     if type(layer).__name__ not in ("Linear", "Linear4bit"):
         return False
     return True
-    #]
+    #] predicate
 
 
+#[ opt-in
 def pieces_of(layer, inp, modelled=False):
+    #] opt-in
     """What a kernel needs of one layer; None if PEFT must run."""
     if not plain(layer):
         return None
@@ -89,14 +91,14 @@ def pieces_of(layer, inp, modelled=False):
         return None
     if len(layer.active_adapters) != 1:
         return None
-    #]
+    #] guard
     name = layer.active_adapters[0]
     if name not in layer.lora_A:
         return None
     #[ dropout guard
     if not modelled and layer.lora_dropout[name].__class__.__name__ != "Identity":
         return None
-    #]
+    #] dropout guard
     bottom = layer.get_base_layer()
     tensors, plan = opened(packing(bottom))
     return {
@@ -123,60 +125,67 @@ class One(torch.autograd.Function):
         dense = unpacked(kernel, tensors, plan, dtype)
         if shift is not None:
             shift = shift.to(dtype)
+        #[ base
         out = torch.nn.functional.linear(inp.to(dtype), dense, shift).to(inp.dtype)
+        #] base
         kept, seen = None, inp.to(down.dtype)
         if rate > 0:
             kept = torch.bernoulli(torch.full_like(seen, 1 - rate))
             seen = torch.mul(kept, seen).div(1 - rate)
         code = seen.matmul(down.t())
+        #[ sum
         out = joined(out, code, up, factor)
-        #]
+        #] sum
+        #] forward
         #[ save
         ctx.save_for_backward(inp, kept, kernel, down, up, code, *tensors)
-        #]
+        #] save
         ctx.numbers = {"factor": factor, "rate": rate, "plan": plan, "dtype": dtype}
         return out
 
     #[ decorators
     @staticmethod
     @once_differentiable
-    #]
+    #] decorators
     def backward(ctx, grad):
+        #[ read
         saved = ctx.saved_tensors
+        #] read
         inp, kept, kernel, down, up, code = saved[:6]
         factor, rate, plan, dtype = (ctx.numbers[key] for key in ("factor", "rate", "plan", "dtype"))
         first, third, fourth = (ctx.needs_input_grad[i] for i in (0, 3, 4))
         d_inp = d_down = d_up = None
         flat = grad.reshape(-1, grad.shape[-1])
         grown = flat.to(up.dtype)
+        #[ back
         back = grown.mm(up)
+        #] back
         if fourth:
             #[ dB
             d_up = factor * torch.mm(grown.t(), code.reshape(-1, code.shape[-1]))
-            #]
+            #] dB
         if third:
             seen = inp.to(down.dtype).reshape(-1, inp.shape[-1])
             if kept is not None:
                 #[ dA dropout
                 seen = torch.mul(kept.reshape(seen.shape), seen).div(1 - rate)
-                #]
+                #] dA dropout
             #[ dA
             d_down = torch.mm(back.t(), seen).mul_(factor)
-            #]
+            #] dA
         #[ dX if
         if first:
-        #]
+        #] dX if
             term = back.mm(down)
             if kept is not None:
                 #[ dX dropout
                 term = torch.mul(kept.reshape(term.shape), term).div(1 - rate)
-                #]
-            dense = unpacked(kernel, saved[6:], plan, dtype)
-            base = flat.to(dtype).mm(dense)
+                #] dX dropout
+            base = flat.to(dtype).mm(unpacked(kernel, saved[6:], plan, dtype))
             #[ dX
             wide = torch.promote_types(base.dtype, term.dtype)
             d_inp = torch.add(base.to(wide), term.to(wide), alpha=factor).to(inp.dtype).view(inp.shape)
-            #]
+            #] dX
         return d_inp, None, None, d_down, d_up, *[None] * (len(ctx.needs_input_grad) - 5)
 
 
@@ -188,17 +197,21 @@ def adopt(layer):
 
     def run(inp, *more, **named):
         #[ entry
+        #[ top
         if more or named:
             return former(inp, *more, **named)
+        #] top
         got = pieces_of(layer, inp, modelled=True)
         if got is None:
             return former(inp)
-        out = One.apply(
-            inp, got["kernel"], got["shift"], got["down"], got["up"], got["factor"], got["rate"], got["plan"],
-            got["dtype"], *got["tensors"],
-        )
+        rest = got["factor"], got["rate"], got["plan"], got["dtype"], *got["tensors"]
+        #[ call
+        out = One.apply(inp, got["kernel"], got["shift"], got["down"], got["up"], *rest)
+        #] call
+        #[ answer
         return out
-        #]
+        #] answer
+        #] entry
 
     layer._former = former
     layer.forward = run
@@ -216,7 +229,7 @@ def switch_on(model):
             continue
         adopt(layer)
         count += 1
-    #]
+    #] patcher
     return count
 
 
@@ -226,7 +239,7 @@ def switch_off(model):
         if hasattr(layer, "_former"):
             #[ unpatcher
             del layer.forward
-            #]
+            #] unpatcher
             del layer._former
             count += 1
     return count
@@ -253,29 +266,29 @@ class Gated(torch.autograd.Function):
         pair = joint((gate.first, up.first))
         codes = inp.to(gate.first.dtype).matmul(pair.t())
         code_g, code_u = codes.split([len(gate.first), len(up.first)], dim=-1)
-        #]
+        #] codes
         #[ gate
         dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
         wide_g = joined(gate.base(inp, dense_g), code_g, gate.second, gate.factor)
-        #]
+        #] gate
         #[ up
         dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
         wide_u = joined(up.base(inp, dense_u), code_u, up.second, up.factor)
-        #]
+        #] up
         #[ middle
         middle = wide_u * torch.nn.functional.silu(wide_g)
-        #]
+        #] middle
         #[ down
         dense_d = unpacked(down.kernel, down.tensors, down.plan, down.dtype)
         out = down.base(middle, dense_d)
         out = joined(out, middle.to(down.first.dtype) @ down.first.t(), down.second, down.factor)
-        #]
+        #] down
         #[ save
         ctx.save_for_backward(
             inp, codes, wide_g, wide_u, gate.kernel, gate.first, gate.second, up.kernel, up.first, up.second,
             down.kernel, down.first, down.second, *gate.tensors, *up.tensors, *down.tensors,
         )
-        #]
+        #] save
         ctx.counts = [len(wired.tensors) for wired in (gate, up, down)]
         ctx.rest = [(wired.factor, wired.plan, wired.dtype) for wired in (gate, up, down)]
         return out
@@ -299,19 +312,20 @@ class Gated(torch.autograd.Function):
         #[ down's
         grown = torch.mul(down.factor, grad.to(down.second.dtype))
         back_d = grown.mm(down.second)
-        d_down_second = grown.t().mm(middle.to(down.first.dtype) @ down.first.t())
-        d_down_first = back_d.t().mm(middle.to(down.first.dtype))
-        #]
+        d_second = grown.t().mm(middle.to(down.first.dtype) @ down.first.t())
+        d_first = back_d.t().mm(middle.to(down.first.dtype))
+        #] down's
+        d_down = d_first, d_second
         #[ dM
         dense_d = unpacked(down.kernel, down.tensors, down.plan, down.dtype)
         d_middle = grad.to(down.dtype).mm(dense_d).to(middle.dtype)
         d_middle += back_d.mm(down.first).to(middle.dtype)
-        #]
+        #] dM
         #[ slope
         exact = wide_g.to(torch.promote_types(torch.float32, wide_g.dtype))
         chance = exact.sigmoid()
         bend = chance * (exact * (1 - chance) + 1)
-        #]
+        #] slope
         d_wide_u = torch.mul(acted, d_middle)
         d_wide_g = (bend * (wide_u * d_middle).to(bend.dtype)).to(wide_g.dtype)
         code_g, code_u = codes.split([len(gate.first), len(up.first)], dim=-1)
@@ -319,17 +333,17 @@ class Gated(torch.autograd.Function):
         grown_g = d_wide_g.to(gate.second.dtype) * gate.factor
         d_gate_second = grown_g.t() @ code_g
         back_g = grown_g @ gate.second
-        #]
+        #] gate's
         #[ up's
         grown_u = d_wide_u.to(up.second.dtype) * up.factor
         d_up_second = grown_u.t() @ code_u
         back_u = grown_u @ up.second
-        #]
+        #] up's
         #[ dA
         backs = torch.cat((back_g, back_u), dim=-1)
         d_first = torch.matmul(backs.t(), rows.to(backs.dtype))
         d_gate_first, d_up_first = d_first.split([len(gate.first), len(up.first)])
-        #]
+        #] dA
         d_inp = None
         if ctx.needs_input_grad[0]:
             #[ dX
@@ -338,13 +352,15 @@ class Gated(torch.autograd.Function):
             dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
             d_inp.addmm_(d_wide_u.to(backs.dtype), dense_u.to(backs.dtype))
             d_inp.add_(backs @ joint((gate.first, up.first)))
-            #]
+            #] dX
             d_inp = d_inp.to(inp.dtype).reshape(inp.shape)
+        rest = [None] * 6
+        #[ return
         return (
-            d_inp, None, None, d_gate_first, d_gate_second, None, None, None, None,
-            None, None, d_up_first, d_up_second, None, None, None, None,
-            None, None, d_down_first, d_down_second, None, None, None, None,
+            d_inp, None, None, d_gate_first, d_gate_second, *rest,
+            d_up_first, d_up_second, *rest, *d_down, *rest,
         )
+        #] return
 
 
 class Wired:
@@ -359,7 +375,7 @@ class Wired:
         #[ shift
         if self.shift is not None:
             out = out + self.shift.to(out.dtype)
-        #]
+        #] shift
         return out.view(*inp.shape[:-1], -1).to(inp.dtype)
 
 
@@ -368,7 +384,7 @@ def smooth(block):
     act = getattr(block, "act_fn", None)
     if act is None:
         return False
-    #]
+    #] activation
     return type(act) in (torch.nn.SiLU,) or type(act).__name__ == "SiLUActivation"
 
 
@@ -385,17 +401,17 @@ class Block:
         got = [pieces_of(layer, inp) for layer in (self.block.gate_proj, self.block.up_proj, self.block.down_proj)]
         if any(one is None for one in got):
             return self.former(inp)
-        gate, up, down = got
+        rows = [[one[k] for k in ("kernel", "shift", "down", "up")] for one in got]
+        tails = [[one[k] for k in ("factor", "plan", "dtype", "tensors")] for one in got]
+        (g, g_shift, g_first, g_second), (u, u_shift, u_first, u_second), (d, d_shift, d_first, d_second) = rows
+        #[ call
         out = Gated.apply(
-            inp,
-            gate["kernel"], gate["shift"], gate["down"], gate["up"], gate["factor"], gate["plan"], gate["dtype"],
-            gate["tensors"],
-            up["kernel"], up["shift"], up["down"], up["up"], up["factor"], up["plan"], up["dtype"], up["tensors"],
-            down["kernel"], down["shift"], down["down"], down["up"], down["factor"], down["plan"], down["dtype"],
-            down["tensors"],
+            inp, g, g_shift, g_first, g_second, *tails[0], u, u_shift, u_first, u_second, *tails[1],
+            d, d_shift, d_first, d_second, *tails[2],
         )
+        #] call
         return out
-        #]
+        #] entry
 
 
 def switch_on(model):
@@ -410,7 +426,7 @@ def switch_on(model):
             continue
         block._former = block.forward
         block.forward = Block(block).forward
-    #]
+    #] patcher
     return len(found)
 
 
@@ -420,7 +436,7 @@ def switch_off(model):
         if "_former" in block.__dict__:
             #[ unpatcher
             block.__dict__.pop("forward")
-            #]
+            #] unpatcher
             del block._former
             count += 1
     return count
@@ -442,18 +458,20 @@ class Three(torch.autograd.Function):
         #[ codes
         stacked = torch.cat(downs)
         codes = inp.to(stacked.dtype).matmul(stacked.t()).split([len(down) for down in downs], dim=-1)
-        #]
+        #] codes
         outs = []
         #[ loop
         for i, (kernel, shift, held, plan) in enumerate(zip(kernels, shifts, tensors, plans)):
             dense = unpacked(kernel, held, plan, dtypes[i])
             shift = None if shift is None else shift.to(dense.dtype)
             base = torch.nn.functional.linear(inp.to(dense.dtype), dense, bias=shift).to(inp.dtype)
+            #[ sum
             outs.append(joined(base, codes[i], ups[i], factors[i]))
-        #]
+            #] sum
+        #] loop
         #[ save
         ctx.save_for_backward(inp, *kernels, *downs, *ups, *codes, *[one for held in tensors for one in held])
-        #]
+        #] save
         ctx.counts = [len(held) for held in tensors]
         ctx.lists = factors, plans, dtypes
         return tuple(outs)
@@ -475,25 +493,27 @@ class Three(torch.autograd.Function):
             grown = factor * grad.to(up.dtype)
             d_ups.append(grown.t() @ code.reshape(-1, code.shape[-1]))
             backs.append(grown @ up)
-        #]
+        #] gradients
         #[ dA
         joint = torch.cat(backs, dim=1)
         d_downs = (joint.t() @ rows.to(joint.dtype)).split([len(down) for down in downs])
-        #]
+        #] dA
         d_inp = None
         #[ dX if
         if ctx.needs_input_grad[0]:
-        #]
+        #] dX if
             d_inp = 0
             #[ dX
             for grad, kernel, held, plan, dtype in zip(grads, kernels, tensors, plans, dtypes):
                 d_inp = d_inp + grad.to(dtype).mm(unpacked(kernel, held, plan, dtype))
-            #]
+            #] dX
             #[ dX end
             d_inp = torch.mm(joint, torch.cat(downs)) + d_inp
-            #]
+            #] dX end
             d_inp = d_inp.to(inp.dtype).reshape(inp.shape)
+        #[ return
         return d_inp, None, *[None] * size, *[None] * size, *d_downs, *d_ups
+        #] return
 
 
 class Store:
@@ -512,7 +532,7 @@ class Store:
             return None
         if version != inp._version:
             return None
-        #]
+        #] handed
         return out
 
 
@@ -528,11 +548,13 @@ def install(attention):
             return formers[0](inp)
         by_name = {key: [one[key] for one in got] for key in ("kernel", "shift", "down", "up", "factor", "plan")}
         lists = by_name["factor"], by_name["plan"], [one["dtype"] for one in got], [one["tensors"] for one in got]
+        #[ call
         outs = Three.apply(inp, lists, *by_name["kernel"], *by_name["shift"], *by_name["down"], *by_name["up"])
+        #] call
         store.keep("k", inp, outs[1])
         store.keep("v", inp, outs[2])
         return outs[0]
-        #]
+        #] entry
 
     def keys(inp):
         #[ second entry
@@ -540,7 +562,7 @@ def install(attention):
         if out is None:
             return formers[1](inp)
         return out
-        #]
+        #] second entry
 
     def values(inp):
         out = store.handed("v", inp)
@@ -555,7 +577,7 @@ def release(layer):
     if "forward" in vars(layer):
         #[ release
         del vars(layer)["forward"]
-        #]
+        #] release
 
 
 def switch_on(model):
@@ -568,7 +590,7 @@ def switch_on(model):
             continue
         for name in NAMES:
             release(getattr(attention, name))
-        #]
+        #] patcher
         install(attention)
         attention._three = True
         count += 1
@@ -582,7 +604,7 @@ def switch_off(model):
             for name in NAMES:
                 #[ unpatcher
                 delattr(getattr(attention, name), "forward")
-                #]
+                #] unpatcher
             del attention._three
             count += 1
     return count
@@ -595,7 +617,7 @@ import torch
 #[ limits
 MARGIN = 1.5
 NAMES = ("x", "y")
-#]
+#] limits
 
 
 def held_bytes(tensors):
@@ -604,7 +626,7 @@ def held_bytes(tensors):
     for tensor in tensors:
         #[ identity
         key = tensor.untyped_storage()._cdata
-        #]
+        #] identity
         seen[key] = tensor.untyped_storage().nbytes()
     return sum(seen.values())
 
@@ -612,14 +634,14 @@ def held_bytes(tensors):
 def worst(one, two):
     #[ difference
     gap = (one.double() - two.double()).abs()
-    #]
+    #] difference
     return float(gap.max())
 
 
 def alike(one, two):
     #[ equality
     return torch.allclose(one, two, rtol=1e-3)
-    #]
+    #] equality
 '''
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.source import Edit
 
@@ -48,5 +48,16 @@ MUTATIONS = (
         seen_by="second order raises",
         find=find,
         absent="backward isn't marked",
+        examples=(
+            Example(
+                "decorators",
+                """
+                @staticmethod
+                @once_differentiable
+                """,
+                "@staticmethod",
+            ),
+            Example("decorators", "@staticmethod", None),
+        ),
     ),
 )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.delegation import torch_at
+from fastlora_verify.mutations.gemms_examples import EXAMPLES
 from fastlora_verify.mutations.kernel_view import KernelView, Place, pure_label
 from fastlora_verify.mutations.operations import tensors_of
 from fastlora_verify.mutations.source import ParsedModule
@@ -128,7 +129,7 @@ def _mutation(
     ident: str, fault: str, imitates: str, find: Callable[[KernelView], Iterator[Site]], absent: str
 ) -> Mutation:
     seen_by = "a count of matrix products; the oracle saved-bytes counts them too"
-    return Mutation(ident, "memory and streaming", fault, imitates, seen_by, find, absent)
+    return Mutation(ident, "memory and streaming", fault, imitates, seen_by, find, absent, examples=EXAMPLES[ident])
 
 
 MUTATIONS = (

@@ -14,6 +14,7 @@ import libcst as cst
 import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate, returned
+from fastlora_verify.mutations.guards_examples import EXAMPLES
 from fastlora_verify.mutations.interpret import leaves
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.source import ParsedModule
@@ -189,7 +190,7 @@ def _guard(
     ident: str, fault: str, imitates: str, find: Callable[[KernelView], Iterator[Site]], absent: str
 ) -> Mutation:
     seen_by = "a test of the refusal whose numbers would move: B not zero, the guard's own reason asserted"
-    return Mutation(ident, "guards", fault, imitates, seen_by, find, absent)
+    return Mutation(ident, "guards", fault, imitates, seen_by, find, absent, examples=EXAMPLES[ident])
 
 
 MUTATIONS = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.handback import hands_back
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.terms import is_pure, one_line
@@ -101,6 +101,41 @@ MUTATIONS = (
         find=stale,
         absent="no later entry compares its input with an earlier one",
         kinds=KINDS,
+        examples=(
+            Example(
+                "handed",
+                """
+                source, version, out = self.held.pop(key)
+                if source is inp and version == inp._version:
+                    return out
+                out = None
+                """,
+                """
+                source, version, out = self.held.pop(key)
+                if True and version == inp._version:
+                    return out
+                out = None
+                """,
+                kernel="qkv",
+            ),
+            Example(
+                "handed",
+                """
+                source, version, out = self.held.pop(key)
+                if source is inp and version == inp._version:
+                    return out
+                out = None
+                """,
+                """
+                source, version, out = self.held.pop(key)
+                if source is inp and True:
+                    return out
+                out = None
+                """,
+                kernel="qkv",
+            ),
+            Example("handed", "out = self.held.pop(key, None)", None, kernel="qkv"),
+        ),
     ),
     Mutation(
         id="kv-kept-after-use",
@@ -111,5 +146,14 @@ MUTATIONS = (
         find=kept,
         absent="no later entry takes anything out of a store",
         kinds=KINDS,
+        examples=(
+            Example(
+                "handed",
+                "source, version, out = self.held.pop(key)",
+                "source, version, out = self.held.get(key)",
+                kernel="qkv",
+            ),
+            Example("handed", "source, version, out = self.held[key]", None, kernel="qkv"),
+        ),
     ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 import libcst.matchers as m
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.instrument_view import InstrumentView
 from fastlora_verify.mutations.terms import one_line
 
@@ -66,18 +66,32 @@ def threshold_raised(view: InstrumentView) -> Iterator[Site]:
         yield Site(module, "", name, node.value, (module.replace(node.value, text),), gist)
 
 
-def _mutation(ident, fault, imitates, find, absent) -> Mutation:  # type: ignore[no-untyped-def]
-    return Mutation(ident, "instruments", fault, imitates, "a test of the instrument", find, absent)
+def _examples(where: str, before: str, after: str, left_alone: str) -> tuple[Example, ...]:
+    return (
+        Example(where, before, after, kernel="instrument"),
+        Example(where, left_alone, None, kernel="instrument"),
+    )
+
+
+def _mutation(ident, fault, imitates, find, absent, examples) -> Mutation:  # type: ignore[no-untyped-def]
+    seen_by = "a test of the instrument"
+    return Mutation(ident, "instruments", fault, imitates, seen_by, find, absent, examples=examples)
 
 
 MUTATIONS = (
     _mutation("bytes-keyed-on-data-ptr", "The byte counter tells storages apart by an address that meta tensors lack.",
               "The review of the SwiGLU kernel: peft's X counted twice; the saving overstated by 14 %.",
-              keyed_on_data_ptr, "the target names no instrument that counts storages"),
+              keyed_on_data_ptr, "the target names no instrument that counts storages",
+              _examples("identity", "key = tensor.untyped_storage()._cdata",
+                        "key = tensor.untyped_storage().data_ptr()", "key = id(tensor.untyped_storage())")),
     _mutation("compares-with-itself", "The parity helper compares a tensor with itself.",
               "Public: a check whose result was computed and not asserted; arms that shared a buffer.",
-              compares_with_itself, "the target names no instrument that compares"),
+              compares_with_itself, "the target names no instrument that compares",
+              (*_examples("difference", "gap = (one - two).abs()", "gap = (one - one).abs()", "gap = one.sub(two)"),
+               *_examples("equality", "return torch.equal(one, two)", "return torch.equal(one, one)",
+                          "return one is two"))),
     _mutation("threshold-raised", "A rule's threshold is ten times what it was.",
               "Tolerances raised until the test passed.", threshold_raised,
-              "the target names no instrument with a threshold"),
+              "the target names no instrument with a threshold",
+              _examples("limits", "MARGIN = 2.0", "MARGIN = 20.0", "NAMES = (1.5, 2.5)")),
 )  # fmt: skip

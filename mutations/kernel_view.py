@@ -11,7 +11,7 @@ from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 from fastlora_verify.mutations.tree import small_statements
-from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, resolve
+from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, known_items, resolve
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,27 @@ class KernelView:
             return ()
         gradients = resolve(run.gradients)
         items = gradients.items or () if gradients.kind == "seq" else ()
-        nodes = _returned_nodes(gradients.node, len(items))
+        nodes = self._returned_nodes(gradients.node, len(items))
         found = []
         for argument, gradient, node in zip(run.args, items, nodes, strict=False):
             label = pure_label(argument)
             if label is not None and label.kind in {"X", "A", "B"}:
                 found.append(Slot(label.kind, label.sibling, gradient, node))
         return tuple(found)
+
+    def _returned_nodes(self, literal: cst.CSTNode | None, count: int) -> list[cst.CSTNode | None]:
+        """The expression of each of `count` returned values; None for those that a starred element stands for."""
+        nodes: list[cst.CSTNode | None] = []
+        elements_ = literal.elements if isinstance(literal, cst.Tuple | cst.List) else ()
+        for element in elements_:
+            if not isinstance(element, cst.StarredElement):
+                nodes.append(element.value)
+                continue
+            row = [known_items(v) for v in self.seen("backward").get(element.value, [])]
+            if len(row) != 1 or row[0] is None:
+                break
+            nodes += [None] * len(row[0])
+        return (nodes + [None] * count)[:count]
 
     def feeds(self, value: Value) -> frozenset[tuple[str, str]]:
         """(kind, sibling) of the gradients that `value` is part of."""
@@ -213,17 +227,6 @@ class KernelView:
             elif not arg.star and len(labels) == 1:
                 found.append((next(iter(labels)).sibling, text))
         return found
-
-
-def _returned_nodes(literal: cst.CSTNode | None, count: int) -> list[cst.CSTNode | None]:
-    """The expression of each of `count` returned values; None for those that a starred element stands for."""
-    if not isinstance(literal, cst.Tuple | cst.List):
-        return [None] * count
-    elements_ = literal.elements
-    starred = [i for i, e in enumerate(elements_) if isinstance(e, cst.StarredElement)] or [len(elements_)]
-    head, tail = elements_[: starred[0]], elements_[starred[-1] + 1 :]
-    middle = [None] * max(0, count - len(head) - len(tail))
-    return [*(e.value for e in head), *middle, *(e.value for e in tail)]
 
 
 def owner_and_input(node: cst.FunctionDef) -> tuple[cst.Param | None, cst.Param | None]:

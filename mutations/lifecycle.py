@@ -14,6 +14,7 @@ from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits
 from fastlora_verify.mutations.expressions import LAYER_ATTRIBUTES
 from fastlora_verify.mutations.kernel_view import KernelView, Place
+from fastlora_verify.mutations.lifecycle_examples import EXAMPLES
 from fastlora_verify.mutations.terms import one_line
 from fastlora_verify.mutations.tree import children, small_statements
 from fastlora_verify.mutations.values import Value, alternatives
@@ -184,7 +185,7 @@ def _mutation(
     find: Callable[[KernelView], Iterator[Site]],
     absent: str,
 ) -> Mutation:
-    return Mutation(ident, "lifecycle", fault, imitates, seen_by, find, absent)
+    return Mutation(ident, "lifecycle", fault, imitates, seen_by, find, absent, examples=EXAMPLES[ident])
 
 
 MUTATIONS = (

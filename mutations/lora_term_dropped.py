@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operand, Operation, operations
 from fastlora_verify.mutations.terms import (
@@ -62,6 +62,36 @@ FROM_DX = Mutation(
     seen_by="float64 gradcheck; parity of dX; the oracle float64",
     find=_sites(inner=False),
     absent="backward adds no product with A to dX",
+    examples=(
+        Example(
+            "dX",
+            "d_inp = term.mul(factor).add(base).to(inp.dtype).view(inp.shape)",
+            "d_inp = base.to(inp.dtype).view(inp.shape)",
+        ),
+        Example(
+            "dX",
+            """
+                base += term * factor
+                d_inp = base.view(inp.shape)
+                """,
+            """
+                pass
+                d_inp = base.view(inp.shape)
+                """,
+        ),
+        Example(
+            "dX",
+            "d_inp = torch.addmm(base, back, down, alpha=factor).view(inp.shape)",
+            "d_inp = base.view(inp.shape)",
+        ),
+        Example(
+            "dX",
+            "d_inp = base.addmm_(back, down, alpha=factor).view(inp.shape)",
+            "d_inp = base.view(inp.shape)",
+        ),
+        Example("dX", "d_inp = (base + inp).view(inp.shape)", None),
+        Example("dM", "d_middle = grad.mm(dense_d) + back_d.mm(down.first)", None, kernel="swiglu"),
+    ),
 )
 FROM_DM = Mutation(
     id="lora-term-dropped-from-dm",
@@ -71,5 +101,20 @@ FROM_DM = Mutation(
     seen_by="float64 gradcheck; parity of every dA and dB before it; the oracle float64",
     find=_sites(inner=True),
     absent="no projection's input is another one's output",
+    examples=(
+        Example(
+            "dM",
+            """
+                d_middle = grad.mm(dense_d)
+                d_middle.addmm_(back_d, down.first)
+                """,
+            """
+                d_middle = grad.mm(dense_d)
+                pass
+                """,
+            kernel="swiglu",
+        ),
+        Example("dX", "d_inp = torch.add(base, term, alpha=factor)", None),
+    ),
 )
 MUTATIONS = (FROM_DX, FROM_DM)

@@ -80,10 +80,12 @@ class Operation:
         return self.module.replace(self.node, f"{parenthesised(self.code, self.node)} * {factor.text}")
 
     def _is_statement(self) -> bool:
-        """Whether the operation's effect is all that it is there for."""
-        return isinstance(self.node, cst.AugAssign) or (
-            in_place(self.node) and isinstance(self.module.parent(self.node), cst.Expr)
-        )
+        """Whether the operation's effect on something with a name is all that it is there for."""
+        if isinstance(self.node, cst.AugAssign):
+            return True
+        changed = self.operands[0].node
+        named = isinstance(changed, cst.Name | cst.Attribute | cst.Subscript)
+        return named and in_place(self.node) and isinstance(self.module.parent(self.node), cst.Expr)
 
     def _statement_part(self) -> cst.CSTNode:
         parent = self.module.parent(self.node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.handback import hands_back
 from fastlora_verify.mutations.kernel_view import KernelView, owner_and_input
 from fastlora_verify.mutations.terms import one_line, parenthesised
@@ -48,5 +48,14 @@ MUTATIONS = (
         seen_by="output dtype and node under autocast",
         find=find,
         absent="no entry returns the kernel's output",
+        examples=(
+            Example("answer", "return out", "return out.to(inp.dtype)"),
+            Example(
+                "answer",
+                "return out if out.dtype == inp.dtype else out.to(inp.dtype)",
+                "return out.to(inp.dtype)",
+            ),
+            Example("second entry", "return formers[1](inp)", None, kernel="qkv"),
+        ),
     ),
 )

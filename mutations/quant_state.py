@@ -16,6 +16,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.names import assigned_names, read_names
+from fastlora_verify.mutations.quant_state_examples import EXAMPLES
 from fastlora_verify.mutations.siblings_swapped import permuted
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.terms import is_pure, kinds, one_line, siblings
@@ -188,7 +189,7 @@ def _mutation(
     ident: str, fault: str, imitates: str, find: Callable[[KernelView], Iterator[Site]], absent: str
 ) -> Mutation:
     seen_by = "NF4 parity with siblings far apart; nested and streamed NF4; the oracle float64"
-    return Mutation(ident, "quantised weight", fault, imitates, seen_by, find, absent)
+    return Mutation(ident, "quantised weight", fault, imitates, seen_by, find, absent, examples=EXAMPLES[ident])
 
 
 REVIEW = "The review of the SwiGLU kernel: "

@@ -14,6 +14,7 @@ from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.names import read_names
 from fastlora_verify.mutations.quant_state import dense_calls
+from fastlora_verify.mutations.saved_examples import EXAMPLES
 from fastlora_verify.mutations.source import Edit, ParsedModule
 from fastlora_verify.mutations.terms import is_lora_term, is_pure, kinds, named, one_line, siblings
 from fastlora_verify.mutations.tree import small_statements
@@ -151,7 +152,7 @@ def _mutation(
     find: Callable[[KernelView], Iterator[Site]],
     absent: str,
 ) -> Mutation:
-    return Mutation(ident, "memory and streaming", fault, imitates, seen_by, find, absent)
+    return Mutation(ident, "memory and streaming", fault, imitates, seen_by, find, absent, examples=EXAMPLES[ident])
 
 
 MUTATIONS = (

@@ -15,6 +15,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import operations
+from fastlora_verify.mutations.scaling_examples import EXAMPLES
 from fastlora_verify.mutations.source import Edit, ParsedModule
 from fastlora_verify.mutations.terms import (
     factor,
@@ -204,14 +205,16 @@ WHERE = {
 def _mutation(where: str, twice: bool) -> Mutation:
     subject, make, seen_by = WHERE[where]
     deed = "applied twice" if twice else "dropped"
+    name = f"scaling-{'twice' if twice else 'dropped'}-in-{where}"
     return Mutation(
-        id=f"scaling-{'twice' if twice else 'dropped'}-in-{where}",
+        id=name,
         family="mathematics",
         fault=f"The adapter's scaling is {deed} in {subject}.",
         imitates="A gradient written as for alpha = r; public: scale applied twice to a combined adapter's dA.",
         seen_by=f"{seen_by}; the oracle float64 (scaling must not be 1)",
         find=make(twice),
         absent="no factor that is purely the scaling feeds it, or none that could be split off",
+        examples=EXAMPLES[name],
     )
 
 

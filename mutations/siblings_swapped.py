@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.values import known_items, resolve
 
@@ -62,5 +62,36 @@ MUTATIONS = (
         seen_by="parity of each dA with distinct adapters; float64 gradcheck",
         find=find,
         absent="one projection has no sibling",
+        examples=(
+            Example(
+                "return",
+                """
+                return (
+                    d_inp, None, None, d_gate_first, d_gate_second, *rest,
+                    d_up_first, d_up_second, *rest, *d_down, *rest,
+                )
+                """,
+                """
+                return (
+                    d_inp, None, None, d_up_first, d_gate_second, *rest,
+                    d_gate_first, d_up_second, *rest, *d_down, *rest,
+                )
+                """,
+                kernel="swiglu",
+            ),
+            Example(
+                "return",
+                "return d_inp, None, *[None] * size, *[None] * size, *d_downs, *d_ups",
+                "return d_inp, None, *[None] * size, *[None] * size, *[list(d_downs)[i] for i in [1, 0, 2]], *d_ups",
+                kernel="qkv",
+            ),
+            Example(
+                "return",
+                "return d_inp, None, *[None] * size, *[None] * size, *d_downs, *d_ups",
+                "return d_inp, None, *[None] * size, *[None] * size, *[list(d_downs)[i] for i in [0, 2, 1]], *d_ups",
+                kernel="qkv",
+            ),
+            Example("dA", "d_down = factor * back.t().mm(seen)", None),
+        ),
     ),
 )

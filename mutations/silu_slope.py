@@ -14,6 +14,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operation, operations
+from fastlora_verify.mutations.silu_slope_examples import EXAMPLES
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.terms import one_line
 from fastlora_verify.mutations.values import Value, alternatives, strip
@@ -133,6 +134,7 @@ MUTATIONS = (
         find=term_dropped,
         absent=ABSENT,
         kinds=KINDS,
+        examples=EXAMPLES["silu-slope-term-dropped"],
     ),
     Mutation(
         id="silu-slope-16-bit-chain",
@@ -143,6 +145,7 @@ MUTATIONS = (
         find=chain_in_16_bit,
         absent=ABSENT + " that raises its working dtype",
         kinds=KINDS,
+        examples=EXAMPLES["silu-slope-16-bit-chain"],
     ),
     Mutation(
         id="silu-slope-dtype-lowered",
@@ -153,5 +156,6 @@ MUTATIONS = (
         find=dtype_lowered,
         absent=ABSENT + " that promotes its dtype",
         kinds=KINDS,
+        examples=EXAMPLES["silu-slope-dtype-lowered"],
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from fastlora_verify.mutations.base import Mutation, Site
+from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input
 from fastlora_verify.mutations.terms import is_pure, named, parenthesised, siblings
 
@@ -55,5 +55,21 @@ MUTATIONS = (
         seen_by="a weight replaced after the first call; streaming with reused buffers",
         find=find,
         absent="no weight is an argument of the Function",
+        examples=(
+            Example(
+                "call",
+                """
+                out = One.apply(
+                    inp, got["kernel"], None, got["down"], got["up"], *rest
+                )
+                """,
+                """
+                out = One.apply(
+                    inp, vars(run).setdefault("captured_weight", got["kernel"]), None, got["down"], got["up"], *rest
+                )
+                """,
+            ),
+            Example("call", "out = One.apply(inp, got, *rest)", None),
+        ),
     ),
 )
