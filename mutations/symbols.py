@@ -31,7 +31,8 @@ def symbols(text: str) -> Symbols:
     for inner in _tables(table):
         for symbol in inner.get_symbols():
             name, at_top = symbol.get_name(), inner is table
-            used.add(name)
+            if name.isidentifier():  # a comprehension has one more: ".0"
+                used.add(name)
             binds = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
             if binds and (at_top or symbol.is_declared_global()):
                 bound.add(name)
