@@ -146,3 +146,21 @@ def one_line(error: BaseException) -> str:
     from fastlora_verify.reports.escape import one_line as flat
 
     return flat(str(error), 2000)
+
+
+def existing_folder(path: Path) -> Path:
+    """A folder of the command line. Raises FileError where there is none."""
+    if not path.is_dir():
+        raise FileError(path, "is not a folder")
+    return path.resolve()
+
+
+def write_new(path: Path, text: str) -> None:
+    """Writes a file that must not be there yet: nothing of the user's is overwritten. Raises FileError."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise FileError(path, "is there already and is kept; give another --output") from error
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror or error}") from error

@@ -53,7 +53,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example(
             "dB",
             "d_up = torch.mul(grown.t(), factor) @ code",
-            "d_up = torch.mul(grown.t(), factor) * factor @ code",
+            "d_up = (torch.mul(grown.t(), factor) * factor) @ code",
         ),
         Example(
             "gate's",

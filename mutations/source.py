@@ -146,8 +146,20 @@ class ParsedModule:
     # -- edits ------------------------------------------------------------------------------------------
 
     def replace(self, node: cst.CSTNode, text: str, *, fires: bool = True) -> Edit:
+        """Put `text` in a node's place, in parentheses where it would otherwise come apart."""
         start, end = self.span(node)
+        if isinstance(node, cst.BaseExpression) and self._binds(node) and not is_closed(text):
+            text = f"({text})"
         return Edit(start, end, text, 0 if fires else None)
+
+    def _binds(self, node: cst.BaseExpression) -> bool:
+        """Whether what stands around an expression binds tighter than some operators."""
+        around = self.parent(node)
+        if isinstance(around, cst.Attribute | cst.Subscript):
+            return around.value is node
+        if isinstance(around, cst.Call):
+            return around.func is node
+        return isinstance(around, cst.BinaryOperation | cst.UnaryOperation | cst.Comparison | cst.ComparisonTarget | cst.Await)
 
     def insert_before(self, statement: cst.CSTNode, lines: Sequence[str], *, fires: int | None = 0) -> Edit:
         """Put `lines` (indented against each other only) in front of a statement.
@@ -195,6 +207,22 @@ def _parents(tree: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:
             parents[child] = node
             stack.append(child)
     return parents
+
+
+CLOSED = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.Set, ast.ListComp)
+
+
+def is_closed(text: str) -> bool:
+    """Whether an expression holds together wherever it is put."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+        bare = ast.parse(f"{text} .a", mode="eval").body
+    except SyntaxError:
+        return False
+    if isinstance(tree, CLOSED):
+        return True
+    # Text in parentheses of its own: an attribute of it is one of the whole.
+    return isinstance(bare, ast.Attribute) and ast.dump(bare.value) == ast.dump(tree)
 
 
 class TargetSource:
