@@ -203,3 +203,18 @@ def test_an_argument_that_peft_refuses_is_refused() -> None:
         refused = True
     assert refused
     assert unpatch_linear(model) == 1
+
+
+def test_a_layer_of_another_make_is_not_patched() -> None:
+    """It has a `lora_A` and a weight, but what it computes with them is its own affair."""
+
+    class Lookalike(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(6, 4)
+            self.lora_A = nn.Linear(6, 2)
+
+        forward = nn.Linear.forward
+
+    model = nn.Sequential(Lookalike(), nn.Linear(4, 4))
+    assert patch_linear(model) == 0
+    assert delegation_reasons(model) == {}

@@ -110,6 +110,27 @@ def test_silus_slope_is_computed_in_fp32_and_rounded_once(dtype: str, device: st
     assert mean_error(got[name], exact[name]) <= 1.3 * mean_error(reference[name], exact[name])
 
 
+def test_the_gradient_of_the_gate_is_rounded_once(device: str) -> None:
+    """One row, U = 1 and dM a whole number: dB is dG times a known H, and dG is off by half a unit at most."""
+    model, x = build(SWIGLU, Sample(dtype="mixed", shape=(1,), device=device))
+    gate, up, down = (model.get_submodule(f"mlp.{name}") for name in SWIGLU.projections)
+    with torch.no_grad():
+        for projection in (gate, up, down):
+            projection.lora_B["default"].weight.zero_()
+        for constant, value in ((gate, torch.linspace(-4, 2, gate.out_features)), (up, torch.ones(up.out_features))):
+            constant.base_layer.weight.zero_()
+            constant.base_layer.bias.copy_(value)
+        down.base_layer.weight.fill_(1)
+
+    def loss(outputs: tuple[Tensor, ...]) -> Tensor:
+        return (outputs[0] * 3).sum()
+
+    got, _, exact = three_arms(SWIGLU, model, x, loss=loss)
+    name = "d mlp.gate_proj.lora_B.default.weight"
+    assert exact[name].abs().min() > 0
+    assert ((got[name] - exact[name]) / exact[name]).abs().max() <= 1.001 * 2**-9
+
+
 def cancelling(kernel: KernelInfo, projection: str) -> tuple[nn.Module, Tensor]:
     """A projection whose weight is the nearest whole number to -s B A, and an x of small whole numbers.
 

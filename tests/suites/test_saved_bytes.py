@@ -162,6 +162,20 @@ FROZEN = {
 }
 
 
+# Products of a backward without dX when one projection has an adapter. Its own: dB, dH, dA; down's needs H again, and
+# gate's or up's needs dM, of which the adapter has no part.
+ALONE = {"proj": 3, "q_proj": 3, "k_proj": 3, "v_proj": 3, "gate_proj": 4, "up_proj": 4, "down_proj": 4}
+
+
+@pytest.mark.parametrize(
+    "kernel, projection", [pytest.param(k, p, id=f"{k.name}-{p}") for k in KERNELS for p in k.projections]
+)
+def test_one_adapter_alone_costs_the_products_of_its_own_gradient(kernel: KernelInfo, projection: str) -> None:
+    model, x = block(kernel, adapted=(projection,))
+    kernel.patch(model)
+    assert backward_products(model, x) == ALONE[projection]
+
+
 def backward_products(model: torch.nn.Module, x: torch.Tensor) -> int:
     """Products of a backward without dX."""
     outputs = outputs_of(model(x.detach()))
