@@ -159,7 +159,8 @@ class ParsedModule:
             return around.value is node
         if isinstance(around, cst.Call):
             return around.func is node
-        return isinstance(around, cst.BinaryOperation | cst.UnaryOperation | cst.Comparison | cst.ComparisonTarget | cst.Await)
+        tight = cst.BinaryOperation | cst.UnaryOperation | cst.Comparison | cst.ComparisonTarget | cst.Await
+        return isinstance(around, tight)
 
     def insert_before(self, statement: cst.CSTNode, lines: Sequence[str], *, fires: int | None = 0) -> Edit:
         """Put `lines` (indented against each other only) in front of a statement.
