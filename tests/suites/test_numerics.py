@@ -128,7 +128,7 @@ def test_the_gradient_of_the_gate_is_rounded_once(device: str) -> None:
     got, _, exact = three_arms(SWIGLU, model, x, loss=loss)
     name = "d mlp.gate_proj.lora_B.default.weight"
     assert exact[name].abs().min() > 0
-    assert ((got[name] - exact[name]) / exact[name]).abs().max() <= 1.001 * 2**-9
+    assert ((got[name] - exact[name]) / exact[name]).abs().max() <= 1.001 * 2**-8
 
 
 def cancelling(kernel: KernelInfo, projection: str) -> tuple[nn.Module, Tensor]:
