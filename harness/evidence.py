@@ -46,7 +46,7 @@ class Case:
     gpu: bool = False
     seconds: float = 0.0
     ran: frozenset[int] = frozenset()  # with a map: its marks
-    streams: tuple[str, ...] = ("", "")  # with a map: the random streams' state before and after
+    streams: tuple[tuple[str, str], ...] = ()  # with a map: each random stream's state before and after
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _test(line: Mapping[str, Any]) -> Case:
         gpu=line["gpu"],
         seconds=line["seconds"],
         ran=frozenset(line.get("ran", ())),
-        streams=tuple(line.get("streams", ("", ""))),
+        streams=tuple(zip(*line.get("streams", ((), ())), strict=True)),
     )
 
 

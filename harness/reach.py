@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
@@ -163,10 +163,11 @@ def dependence(whole: SuiteFacts, part: SuiteFacts) -> str:
         other = whole.tests[name]
         if case.category != other.category:
             return f"{name} is {other.category} after the tests before it and {case.category} without them"
-        if _draws(case.streams) and case.streams[0] != other.streams[0] and case.streams[1] != other.streams[1]:
+        if any(_follows(mine, theirs) for mine, theirs in zip(case.streams, other.streams, strict=False)):
             return f"{name} draws random numbers from where the tests before it left off"
     return ""
 
 
-def _draws(streams: Sequence[str]) -> bool:
-    return streams[0] != streams[1]
+def _follows(mine: tuple[str, str], theirs: tuple[str, str]) -> bool:
+    """Whether a test draws from a stream without seeding it: where it ends depends on where it began."""
+    return mine[0] != mine[1] and mine[0] != theirs[0] and mine[1] != theirs[1]

@@ -104,7 +104,7 @@ class Facts:
         self._take_outside()
         self._phases = []
         self._channel.send({"event": "start", "test": item.nodeid})
-        streams = random_streams() if self._probe.mapped else ""
+        streams = random_streams() if self._probe.mapped else []
         begin = perf_counter()
         yield
         marks = self._marks_of(item)

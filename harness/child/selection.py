@@ -22,14 +22,14 @@ def digest_of(names: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(names).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def random_streams() -> str:
-    """A digest of the state of Python's, torch's and NumPy's random streams, of those that are loaded."""
-    state = hashlib.sha256(repr(random.getstate()).encode())
+def random_streams() -> list[str]:
+    """Digests of the states of Python's, torch's and NumPy's random streams, empty for one that isn't loaded."""
+    states = [repr(random.getstate()).encode(), b"", b""]
     torch = sys.modules.get("torch")
     if torch is not None:
-        state.update(torch.get_rng_state().numpy().tobytes())
+        states[1] = torch.get_rng_state().numpy().tobytes()
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         kind, keys, *rest = numpy.get_state()
-        state.update(kind.encode() + keys.tobytes() + repr(rest).encode())
-    return state.hexdigest()[:16]
+        states[2] = kind.encode() + keys.tobytes() + repr(rest).encode()
+    return [hashlib.sha256(state).hexdigest()[:16] for state in states]

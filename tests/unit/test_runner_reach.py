@@ -66,7 +66,7 @@ def test_a_change_is_of_functions_or_of_everything(old: str, new: str, changed: 
 
 
 def case(test: str, *ran: int, category: str = "passed", streams: tuple[str, str] = ("s", "s")) -> Case:
-    return Case(test, category, ran=frozenset(ran), streams=streams)
+    return Case(test, category, ran=frozenset(ran), streams=(("p", "p"), streams))
 
 
 def facts(*cases: Case, **more: object) -> SuiteFacts:
