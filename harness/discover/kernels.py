@@ -12,6 +12,7 @@ from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.harness.discover.found import FoundKernel
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.exits import is_guard
+from fastlora_verify.mutations.handback import handbacks
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 
@@ -141,7 +142,7 @@ class Reader:
         patcher = patchers[0]
         doubts = [f"several functions install it; {patcher.scope} is taken"] if len(patchers) > 1 else []
         mentioned = [o for f in self._reach(patcher) for o in self.graph.mentioned(f)]
-        entries = [f for f in dict.fromkeys(mentioned) if _takes_input(f) and not is_guard(_place(f))]
+        entries = [f for f in dict.fromkeys(mentioned) if _takes_input(f) and (not is_guard(_place(f)) or handbacks(_place(f)))]
         first = [f for f in entries if set(self.graph.closure([f])) & set(appliers)]
         return [*first, *(f for f in entries if f not in first)] or appliers[:1], patcher, doubts
 
