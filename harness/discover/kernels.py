@@ -12,8 +12,7 @@ from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.harness.discover.found import FoundKernel
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.exits import is_guard
-from fastlora_verify.mutations.handback import handbacks
-from fastlora_verify.mutations.kernel_view import KernelView, Place
+from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 
 BASE = m.Arg(value=m.Attribute(attr=m.Name("Function")) | m.Name("Function"))
@@ -142,7 +141,8 @@ class Reader:
         patcher = patchers[0]
         doubts = [f"several functions install it; {patcher.scope} is taken"] if len(patchers) > 1 else []
         mentioned = [o for f in self._reach(patcher) for o in self.graph.mentioned(f)]
-        entries = [f for f in dict.fromkeys(mentioned) if _takes_input(f) and (not is_guard(_place(f)) or handbacks(_place(f)))]
+        taking = [f for f in dict.fromkeys(mentioned) if _takes_input(f)]
+        entries = [f for f in taking if not is_guard(_place(f)) or _gives_input_on(f)]
         first = [f for f in entries if set(self.graph.closure([f])) & set(appliers)]
         return [*first, *(f for f in entries if f not in first)] or appliers[:1], patcher, doubts
 
@@ -207,6 +207,15 @@ def _place(function: Function) -> Place:
 def _takes_input(function: Function) -> bool:
     params = function.node.params
     return bool([*params.posonly_params, *params.params])
+
+
+def _gives_input_on(function: Function) -> bool:
+    """Whether it returns a call that gets its own input: a forward that hands back, not a guard."""
+    _, x = owner_and_input(function.node)
+    if x is None:
+        return False
+    call = m.Call(args=[m.ZeroOrMore(), m.Arg(m.Name(x.name.value)), m.ZeroOrMore()])
+    return bool(m.findall(function.node.body, m.Return(value=call)))
 
 
 def sets_forward(graph: CallGraph, function: Function) -> bool:
