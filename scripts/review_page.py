@@ -31,9 +31,9 @@ The two columns of results are not meant to be equal: kernels and suites are oth
 another number of tests. Equal should be what follows from arithmetic (bytes, weights, ratios of the published fixture).
 """
 TAIL = """
-Counts are of the whole suite ({baseline} unmutated). "killed" is by an assertion of a test unless it says otherwise. In
-brackets stand the test files that killed, with their number of failures. A mutant's name is `mutation@scope[what]`;
-`fastlora-verify diff NAME` shows its edit. Recorded with {versions}, on {device}.
+Counts are of the whole suite ({baseline} unmutated; skipped tests need a card). "killed" is by an assertion of a test
+unless it says otherwise. In brackets stand the test files that killed, with their number of failures. A mutant's name
+is `mutation@scope[what]`; `fastlora-verify diff NAME` shows its edit. Recorded with {versions}, on {device}.
 """
 
 
@@ -134,7 +134,7 @@ def mutant_lines(entry: Entry, mutants: Sequence[Mutant], recorded: Mapping[str,
     else:
         found = [recorded.get(mutant.name, {}) for mutant in mutants]
         killed = [failures(result) for result in found if result.get("status") == "killed"]
-        spread = f", each by {min(killed)} to {max(killed)} failures" if killed else ""
+        spread = f", by {' to '.join(map(str, sorted({min(killed), max(killed)})))} failures each" if killed else ""
         lines.append(f"{len(killed)} of {len(mutants)} killed{spread}")
         lines += [
             f"{code(short_name(n))}: {t}" for n, t in told.items() if recorded.get(n, {}).get("status") != "killed"
@@ -164,7 +164,7 @@ def outcome(result: Mapping[str, Any]) -> str:
         return f"killed{how}: {failures(result)} failed{killing_files(result.get('files', {}))}"
     if status == "survived" and result.get("allowed"):
         return f"survives, allowed: {plain(result['allowed'])}"
-    return f"**{status}**: {counts(result)}"
+    return f"**{status}**" + (f": {counts(result)}" if result else "")
 
 
 def killing_files(files: Mapping[str, int]) -> str:
