@@ -64,6 +64,14 @@ def test_dropout_modelled_wrongly_is_rejected(monkeypatch):
     assert "elements neither 0 nor s x / (1 - p)" in answer.summary
 
 
+def test_dropout_that_is_neither_modelled_nor_handed_back_is_named():
+    (unheeded,) = WRONG["dropout"]
+    answer = BY_ID["dropout"].check(unheeded, Options())
+    assert [(figure.value, figure.ok) for figure in answer.figures if "without opting in" in figure.name] == [
+        (1, False)
+    ]
+
+
 @pytest.mark.parametrize("oracle", BY_ID)
 def test_a_kernel_that_raises_is_a_finding_and_no_crash(oracle):
     def raises(model):

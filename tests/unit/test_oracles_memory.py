@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fastlora_verify.kernels.database import KERNELS
-from fastlora_verify.kernels.samples import Sample
+from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles import calls, gemms, saved_bytes, streaming, unchanged
 from fastlora_verify.oracles.base import Options
-from fastlora_verify.oracles.instruments import Product
+from fastlora_verify.oracles.instruments import Product, relative_error, run_block
 from fastlora_verify.oracles.saved_bytes import holds_tensor
-from hand_made import RIGHT, Columns, Einsum, Entry, Staged, kernel
+from hand_made import RIGHT, WRONG, Columns, Einsum, Entry, Staged, kernel
 from torch import nn
 
 KERNEL = {info.name: info for info in KERNELS}
@@ -118,6 +118,15 @@ def test_a_tensor_is_found_wherever_it_hides(value):
 @pytest.mark.parametrize("value", [None, 1.5, "weight", torch.bfloat16, (1, 2), captured(3), nn.Linear, len])
 def test_numbers_names_and_dtypes_hold_no_tensor(value):
     assert not holds_tensor(value)
+
+
+@pytest.mark.parametrize("name, row", [("WeightOnCtx", "base weights saved"), ("AdaptersOnCtx", "tensors on ctx")])
+def test_what_is_kept_on_ctx_is_named(name, row):
+    (info,) = [info for kernels in WRONG.values() for info in kernels if info.name == name]
+    answer = saved_bytes.ORACLE.check(info, Options())
+    assert figure(answer, f"tiny, bf16: {row}").ok is False
+    if row == "tensors on ctx":
+        assert figure(answer, "tiny, bf16: base weights").ok is True
 
 
 # --- GEMMs ----------------------------------------------------------------------------------------
@@ -267,7 +276,13 @@ class Keeps(Entry):
 def test_an_output_that_is_kept_is_seen():
     answer = calls.ORACLE.check(kernel("Keeps", "linear", Einsum(), entry=Keeps), Options())
     assert figure(answer, "kept after a step").value >= 1
-    assert answer.ok is False
+    assert figure(answer, "kept after a step").ok is False
+
+
+def test_the_deep_copy_has_other_weights_than_the_original():
+    found = calls.deep_copy(*build(EINSUM, Sample(dtype="float64")))
+    assert found.keys() == {prefix + name for name in run_block(*build(EINSUM, Sample())) for prefix in ("", "copy's ")}
+    assert relative_error(found["copy's out"], found["out"]) > 0.1
 
 
 def test_a_patch_that_a_deep_copy_shares_is_seen():
