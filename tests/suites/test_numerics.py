@@ -111,7 +111,7 @@ def test_silus_slope_is_computed_in_fp32_and_rounded_once(dtype: str, device: st
 
 
 def test_the_gradient_of_the_gate_is_rounded_once(device: str) -> None:
-    """One row, U = 1 and dM a whole number: dB is dG times a known H, and dG is off by half a unit at most."""
+    """One row, U = 1 and dM a whole number: dB is dG times a known H, and dG is off by bf16's half unit at most."""
     model, x = build(SWIGLU, Sample(dtype="mixed", shape=(1,), device=device))
     gate, up, down = (model.get_submodule(f"mlp.{name}") for name in SWIGLU.projections)
     with torch.no_grad():

@@ -324,10 +324,18 @@ def test_projections_of_unequal_input_widths_are_left_to_peft(odd: int, nodes: N
         torch.testing.assert_close(layer(x), expected, rtol=0, atol=0)
 
 
+def counted(model: nn.Module) -> int | str:
+    """How many blocks the patcher takes, or what it raises: it must not trip over modules that are none of its own."""
+    try:
+        return patch_qkv(model)
+    except Exception as error:
+        return repr(error)
+
+
 @pytest.mark.parametrize("missing", ["q_proj", "k_proj", "v_proj"])
 def test_a_module_with_two_of_the_three_children_is_no_attention(missing: str) -> None:
     model, _ = build("qkv", Sample())
     delattr(model.get_submodule("attn"), missing)
-    assert patch_qkv(model) == 0
+    assert counted(model) == 0
     assert unpatch_qkv(model) == 0
     assert "attn" not in delegation_reasons(model)

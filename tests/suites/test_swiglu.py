@@ -202,12 +202,36 @@ def test_extra_arguments_are_the_blocks_own(how: str, nodes: Nodes) -> None:
     assert nodes(mlp(x)) == [NODE]
 
 
+def counted(model: nn.Module) -> int | str:
+    """How many blocks the patcher takes, or what it raises: it must not trip over modules that are none of its own."""
+    try:
+        return patch_swiglu(model)
+    except Exception as error:
+        return repr(error)
+
+
+def test_an_mlp_of_dense_and_4_bit_layers_has_pefts_dtypes_under_autocast(nodes: Nodes) -> None:
+    """down's input is M, in the dtype of gate's and up's output: a 4-bit down returns that dtype, and not x's."""
+    model, x = build("swiglu-mlp", Sample(base="nf4"))
+    dense: Any = build("swiglu-mlp", Sample()).model
+    mlp: Any = model.get_submodule("mlp")
+    mlp.gate_proj, mlp.up_proj = dense.mlp.gate_proj, dense.mlp.up_proj
+    mlp.down_proj.base_layer.compute_dtype = torch.bfloat16
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        want = model(x)
+        assert patch_swiglu(model) == 1
+        got = model(x)
+    assert nodes(got) == [NODE]
+    assert got.dtype == want.dtype == torch.bfloat16
+    torch.testing.assert_close(got, want, rtol=2e-2, atol=0.5)
+
+
 @pytest.mark.parametrize("missing", ["gate_proj", "up_proj", "down_proj"])
 def test_a_module_with_two_of_the_three_children_is_no_swiglu(missing: str) -> None:
     model, _ = build("swiglu-mlp", Sample())
     mlp = model.get_submodule("mlp")
     delattr(mlp, missing)
-    assert patch_swiglu(model) == 0
+    assert counted(model) == 0
     assert "mlp" not in delegation_reasons(model)
     assert patch_linear(model) == 2
 
