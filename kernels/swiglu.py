@@ -180,8 +180,7 @@ class FusedLoraSwiGLU(torch.autograd.Function):
                 opmath = torch.promote_types(G.dtype, torch.float32)
                 G_hi = G.to(opmath)
                 sigma = torch.sigmoid(G_hi)
-                slope = sigma * (1 + G_hi * (1 - sigma))
-                dG = ((dM * U).to(opmath) * slope).to(G.dtype)
+                dG = ((dM * U).to(opmath) * sigma * (1 + G_hi * (1 - sigma))).to(G.dtype)
                 dG_l = dG.to(lora)
                 dU_l = dU.to(lora)
 
