@@ -29,7 +29,8 @@ def _target(found: Found) -> Table:
     table.add("root", ".")
     table.add("source-roots", _lines(found.source_roots))
     table.add("modules", _lines(found.modules))
-    table.add("tests", _lines(found.tests))
+    # A target without tests can be listed and read, not run.
+    table.add("tests", _lines(found.tests or ("tests",)))
     if found.pytest_args:
         table.add("pytest-args", _lines(found.pytest_args))
     table.add("gpu-marker", found.gpu_marker)
