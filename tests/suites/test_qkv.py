@@ -317,7 +317,7 @@ def test_k_and_v_come_in_either_order(order: tuple[str, str], nodes: Nodes) -> N
 
 
 def test_an_inference_tensor_is_left_to_peft() -> None:
-    """It counts no changes in place (asking it for its version raises), so a stale K could not be told from a fresh one."""
+    """It counts no changes in place (asking for their number raises): a stale K could not be told from a fresh one."""
     attn, twin, x = patched()
     raised = ""
     with torch.inference_mode():
