@@ -125,6 +125,11 @@ class ParsedModule:
                 end = last.start + last.length
         return start, end
 
+    def word(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The bytes of a node alone, parentheses around it left out."""
+        span = self._spans[node]
+        return span.start, span.start + span.length
+
     def text_between(self, start: int, end: int) -> str:
         return self._bytes[start:end].decode()
 
