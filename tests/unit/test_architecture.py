@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,11 @@ def wrong_imports(folder: str, path: Path) -> set[str]:
             parts = name.removeprefix(OURS).split(".")
             package = "harness/child" if parts[:2] == ["harness", "child"] else parts[0]
             constants = package == "harness/child" and folder == "harness"  # constants and job formats
-            if package not in MAY_IMPORT[folder] and not constants and (f"{folder}/{path.name}", package) not in ALLOWED:
+            if (
+                package not in MAY_IMPORT[folder]
+                and not constants
+                and (f"{folder}/{path.name}", package) not in ALLOWED
+            ):
                 wrong.add(name)
         elif name.partition(".")[0] in MUST_NOT.get(folder, set()):
             wrong.add(name)
@@ -91,7 +96,9 @@ def test_a_wrong_import_is_seen(tmp_path: Path, folder: str, line: str, wrong: s
     assert wrong_imports(folder, path) == {wrong}
 
 
-@pytest.mark.parametrize("arguments", [["-P", "-m", "fastlora_verify.harness.child.environment", "cpu"], ["-P", "-c", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["-P", "-m", "fastlora_verify.harness.child.environment", "cpu"], ["-P", "-c", "0"]]
+)
 def test_our_folder_of_kernels_is_not_another_distribution(arguments: list[str]) -> None:
     """`import kernels` in what the tool starts must not find ours: bitsandbytes would run other code."""
     code = "import importlib.util as u; s = u.find_spec('kernels'); print(s.origin if s else '')"
@@ -99,6 +106,18 @@ def test_our_folder_of_kernels_is_not_another_distribution(arguments: list[str])
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert str(ROOT) not in done.stdout
     assert subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True).returncode == 0
+
+
+def test_every_package_is_packaged() -> None:
+    """A package that setuptools isn't told of works in an editable install, and is missing from the wheel."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    folders = {settings["package-dir"][package] for package in settings["packages"]}
+    holding = {
+        path.parent.relative_to(ROOT).as_posix()
+        for name in MAY_IMPORT
+        for path in (ROOT / name.split("/")[0]).rglob("__init__.py")
+    }
+    assert holding - {"tests/suites"} <= folders
 
 
 def test_tests_are_no_package() -> None:
