@@ -2,18 +2,20 @@
 
 All sizes differ (rows N, widths, ranks and the sums of ranks), so a product's shape says what it computes.
 Siblings that see the same X share one product with their concatenated A's in the forward and one for all their
-dA in the backward, and the products for dX are gone when X needs no gradient. The totals
-stand beside unpatched PEFT's and are not judged: a kernel may buy memory with products.
+dA in the backward, and the products for dX are gone when X needs no gradient. A 4-bit base computes in its compute
+dtype, whatever dtype X comes in. The totals stand beside unpatched PEFT's and are not judged: a kernel may buy
+memory with products.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from itertools import combinations
+from typing import Any
 
 import torch
 from fastlora_verify.kernels.info import KernelInfo
-from fastlora_verify.kernels.samples import Sample, build
+from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched, ran
 from fastlora_verify.oracles.base import (
     Figure,
@@ -37,8 +39,9 @@ SEE_X = {"linear": 1, "qkv": 3, "swiglu-mlp": 2}
 
 
 def check(info: KernelInfo, options: Options) -> OracleResult:
-    """One step with a gradient for X, one without."""
+    """One step with a gradient for X, one without, and a forward on a 4-bit base."""
     figures = measured(ID, partial(all_figures, info, options.device))
+    figures += measured("nf4, fp32 input", partial(four_bit_figures, info, options.device))
     totals = [figure for figure in figures if figure.name.startswith("products, ")]
     return judged(ID, info.name, figures, ", ".join(map(told, totals)))
 
@@ -47,10 +50,7 @@ def all_figures(info: KernelInfo, device: str) -> list[Figure]:
     """Totals against PEFT's, the shared products, and what is left of dX when nobody asks for it."""
     need_device(device)
     ranks = RANKS[: len(info.projections)]
-    sample = Sample(
-        shape=(2, ROWS // 2), widths=WIDTHS[info.kind], ranks=ranks, bias=False, device=device, dtype="fp32"
-    )
-    make: Make = partial(build, info, sample)
+    make: Make = partial(build, info, sample_of(info, device=device, dtype="fp32"))
     theirs = step(make()[0], make()[1], input_grad=True)
     model, x = patched(info, make)
     if not ran(info, model, x):
@@ -66,6 +66,29 @@ def all_figures(info: KernelInfo, device: str) -> list[Figure]:
         at_most("products for dA of what sees X", count(ours[1], hidden, width, inner=ROWS), 1),
         skipped_figure(count(ours[1], {width}, ROWS), count(backward, {width}, ROWS), SEE_X[info.kind] + 1),
     ]
+
+
+def sample_of(info: KernelInfo, **fields: Any) -> Sample:
+    """A sample of the sizes that tell products apart."""
+    ranks = RANKS[: len(info.projections)]
+    return Sample(shape=(2, ROWS // 2), widths=WIDTHS[info.kind], ranks=ranks, bias=False, **fields)
+
+
+def four_bit_figures(info: KernelInfo, device: str) -> list[Figure]:
+    """The dtype of the base products where X is fp32 and the 4-bit layers compute in bf16."""
+    need_device(device)
+    sample = sample_of(info, device=device, dtype="bf16", base="nf4")
+    model, x = patched(info, partial(build, info, sample))
+    x = x.detach().float().requires_grad_()
+    if not ran(info, model, x):
+        raise NotRunError("the call was handed back to PEFT")
+    forward, _ = step(model, x, input_grad=True)
+    widths = WIDTHS[info.kind]
+    edges = {(widths[i], widths[o]) for i, o in KINDS[info.kind].edges}
+    base = [p for p in forward if any(count([p], {o}, ROWS, inner=i) for i, o in edges)]
+    others = sum(product.dtype != torch.bfloat16 for product in base)
+    name = f"nf4, fp32 input: of {len(base)} base products not in the compute dtype"
+    return [Figure(name, others, 0, ok=others == 0 and len(base) > 0)]
 
 
 def at_most(name: str, value: int, limit: int) -> Figure:
@@ -120,7 +143,7 @@ def inner_of(product: Product) -> int:
 ORACLE = Oracle(
     id=ID,
     title="Matrix products of one step",
-    sees="a shared product split in two, dX computed when nobody needs it",
+    sees="a shared product split in two, dX computed when nobody needs it, a 4-bit compute dtype ignored",
     blind_to="what the products compute; work that is no matrix product; 4-bit dequantising",
     check=check,
 )

@@ -90,6 +90,7 @@ class Product(NamedTuple):
     name: str
     operands: tuple[tuple[int, ...], ...]  # shapes of its tensors, a bias included
     result: tuple[int, ...]
+    dtype: torch.dtype  # of the result
 
 
 class MatmulCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -109,7 +110,7 @@ class MatmulCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name.rpartition("::")[2]
         if name in GEMM_OPS:
             operands = tuple(tuple(arg.shape) for arg in args if isinstance(arg, Tensor))
-            self.calls.append(Product(name, operands, tuple(result.shape)))
+            self.calls.append(Product(name, operands, tuple(result.shape), result.dtype))
         return result
 
 

@@ -623,6 +623,14 @@ class AlwaysInputGradient(Einsum):
         return super().backward(x, parts, kept, dys, True)
 
 
+class ComputeDtypeIgnored(Einsum):
+    """The base product in the input's dtype, whatever the 4-bit layer computes in."""
+
+    def forward(self, x: Tensor, parts: list[Part]) -> Any:
+        parts[0].base = x.dtype
+        return super().forward(x, parts)
+
+
 class AlphaTwice(Columns):
     """The scale of the second sibling is the first one's."""
 
@@ -751,6 +759,7 @@ WRONG = {
         kernel("SplitInput", "qkv", SplitInput()),
         kernel("SplitGradient", "qkv", SplitGradient()),
         kernel("AlwaysInputGradient", "linear", AlwaysInputGradient()),
+        kernel("ComputeDtypeIgnored", "linear", ComputeDtypeIgnored()),
     ),
     "streaming": (
         kernel("CodesOnCtx", "linear", Einsum(), on_ctx=(0, 4)),
