@@ -1,7 +1,7 @@
 """Writes the module tables of ARCHITECTURE.md from the modules' own first lines.
 
-    python -P scripts/architecture.py           # write
-    python -P scripts/architecture.py --check   # exit 1 if the page is stale
+python -P scripts/architecture.py           # write
+python -P scripts/architecture.py --check   # exit 1 if the page is stale
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class NoNodeAssertions(cst.CSTTransformer):
-    """Takes out asserts that read a node."""
+    """Makes asserts that read a node expressions that nobody looks at."""
 
     def __init__(self) -> None:
         self.removed = 0
@@ -30,7 +30,7 @@ class NoNodeAssertions(cst.CSTTransformer):
         if not NODE.search(cst.Module([]).code_for_node(original_node.test)):
             return updated_node
         self.removed += 1
-        return cst.Pass()
+        return cst.Expr(updated_node.test)  # what it calls is still called
 
 
 def main() -> int:
