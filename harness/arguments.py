@@ -56,13 +56,18 @@ def seeds(text: str | None) -> tuple[int, ...]:
     """`20` is 20 seeds from 0; `5,13` and `3-11` are those. Raises UsageError."""
     if text is None:
         return ()
-    if text.isdecimal() and int(text):
+    wrong = UsageError(f"--seeds {text}: not a number of seeds (20), a list (5,13) or a range (3-11)")
+    if text.isdecimal():
+        if not int(text):
+            raise wrong
         return tuple(range(int(text)))
     found: list[int] = []
     for part in text.strip(",").split(","):
         first, _, last = part.partition("-")
         if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
-            raise UsageError(f"--seeds {text}: not a number of seeds (20), a list (5,13) or a range (3-11)")
+            raise wrong
+        if int(last or first) < int(first):
+            raise wrong
         found += range(int(first), int(last or first) + 1)
     return tuple(dict.fromkeys(found))
 
@@ -104,8 +109,8 @@ def check_writable(*paths: Path | None) -> None:
         if path is None:
             continue
         folder = path.parent
-        if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-            problem = "is a folder" if path.is_dir() else f"cannot be written: no writable folder {folder}"
+        if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+            problem = "is a folder" if os.path.isdir(path) else f"cannot be written: no writable folder {folder}"
             raise FileError(path, problem)
 
 
@@ -150,7 +155,7 @@ def one_line(error: BaseException) -> str:
 
 def existing_folder(path: Path) -> Path:
     """A folder of the command line. Raises FileError where there is none."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike Path.is_dir, also where the name is too long
         raise FileError(path, "is not a folder")
     return path.resolve()
 

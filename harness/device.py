@@ -42,7 +42,10 @@ def device_of(setting: Setting, scratch: Path) -> Device:
         raise PythonError(setting.python, f"it said nothing for {error.timeout:.0f} s") from error
     if done.returncode:
         raise PythonError(setting.python, _complaint(done.stderr) or f"it ended with status {done.returncode}")
-    data = json.loads(done.stdout.strip().splitlines()[-1])
+    try:
+        data = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise PythonError(setting.python, "it is no Python: it ended well and said nothing of itself") from error
     if "pytest" not in data["versions"]:
         raise PythonError(setting.python, "it has no pytest")
     return Device(data["reason"], data["device_name"], data["versions"])

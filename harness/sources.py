@@ -15,6 +15,8 @@ from fastlora_verify.mutations.source import SourceFile
 def on_disk(target: Target, inner: str) -> Path | None:
     """Where the copy's file or folder `inner` comes from; None if the copy won't have it."""
     path = PurePosixPath(inner)
+    if path.is_absolute() or ".." in path.parts:
+        return None
     for place, folder in target.place:
         if path.is_relative_to(place):
             found = folder / path.relative_to(place)
@@ -70,6 +72,8 @@ def _text(target: Target, key: str, name: str, file: Path) -> str:
     except SyntaxError as error:  # of the code, and of its encoding line
         line = f" at line {error.lineno}" if error.lineno else ""
         raise TargetError(target.file, f"{name}: {file} is not Python: {error.msg}{line}", key=key) from error
-    except (UnicodeDecodeError, ValueError) as error:
+    except RecursionError as error:
+        raise TargetError(target.file, f"{name}: {file} is nested too deeply to be read", key=key) from error
+    except (ValueError, LookupError) as error:  # LookupError: a codec that is none of text, such as rot13
         raise TargetError(target.file, f"{name}: {file} is not text: {error}", key=key) from error
     return text

@@ -93,7 +93,7 @@ def _default_file() -> Path:
 
 def _read(path: Path) -> tuple[Path, Any]:
     """The file and its tables; a folder stands for the target file in it."""
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, also where the name is too long
         own, project = path / FILE_NAME, path / "pyproject.toml"
         if not own.exists() and not project.exists():
             raise TargetError(path, f"the folder has neither {FILE_NAME} nor pyproject.toml")
@@ -107,9 +107,10 @@ def _read(path: Path) -> tuple[Path, Any]:
     except tomllib.TOMLDecodeError as error:
         raise TargetError(path, f"is not TOML: {error}") from error
     if path.name == "pyproject.toml":
-        if SECTION not in data.get("tool", {}):
+        tool = data.get("tool")
+        if not isinstance(tool, dict) or SECTION not in tool:
             raise TargetError(path, f"has no [tool.{SECTION}] table")
-        data = data["tool"][SECTION]
+        data = tool[SECTION]
     return path.resolve(), data
 
 
@@ -183,7 +184,7 @@ def _inside(table: Keys, key: str, text: str) -> str:
 
 
 def _folder(table: Keys, key: str, path: Path) -> Path:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise table.error(key, f"{path} is not a folder")
     return path.resolve()
 

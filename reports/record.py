@@ -256,4 +256,8 @@ def loads(text: str) -> RunRecord:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise RecordError(f"not JSON: {error.msg} at line {error.lineno}") from error
+    except RecursionError as error:
+        raise RecordError("not JSON: nested too deeply") from error
+    except ValueError as error:  # of a number with thousands of digits
+        raise RecordError(f"not JSON: {error}") from error
     return from_json(data)

@@ -35,11 +35,23 @@ def survivor(number: int, mutant: MutantRecord, record: RunRecord) -> str:
         f"- tests: {'; '.join(_tests(mutant))}",
         f"- nearest test: {_nearest(mutant, record)}",
         f"- oracles: {_oracles(mutant)}",
-        f"- by hand: {code(f'fastlora-verify apply {shlex.quote(mutant.name)} --to DIR', 300)}",
+        f"- by hand: {code(_by_hand(mutant, record), 500)}",
     ]
     kernels = prose(", ".join(mutant.kernels), 80)
     heading = f"#### {number}. {gist(mutant.gist, 150) or code(mutant.mutation)} ({kernels})"
     return "\n".join([heading, "", *facts, "", fence(_shortened(mutant.diff), "diff")])
+
+
+def _by_hand(mutant: MutantRecord, record: RunRecord) -> str:
+    """The command that writes the mutant into a copy, of the target that the run was of."""
+    target = ""
+    for word, following in zip(record.command, [*record.command[1:], ""], strict=True):
+        if word == "--target":
+            target = following
+        elif word.startswith("--target="):
+            target = word.removeprefix("--target=")
+    of = f" --target {shlex.quote(target)}" if target else ""
+    return f"fastlora-verify apply {shlex.quote(mutant.name)} --to DIR{of}"
 
 
 def _tests(mutant: MutantRecord) -> list[str]:

@@ -24,7 +24,7 @@ def python_files(root: Path) -> Iterator[Path]:
         if path.is_dir():
             if path.name not in SKIPPED and not path.name.endswith(".egg-info"):
                 yield from python_files(path)
-        elif path.suffix == ".py":
+        elif path.suffix == ".py" and path.is_file():  # a pipe would be waited for
             yield path
 
 

@@ -78,7 +78,7 @@ def _kernels(sources: dict[str, SourceFile]) -> list[FoundKernel]:
 def _parses(file: SourceFile) -> bool:
     try:
         ast.parse(file.text)
-    except SyntaxError:
+    except (SyntaxError, RecursionError, ValueError):
         return False
     return True
 
@@ -87,7 +87,7 @@ def _imported(file: SourceFile, sources: dict[str, SourceFile]) -> set[str]:
     """The target's modules that a file imports names from."""
     try:
         tree = ast.parse(file.text)
-    except SyntaxError:
+    except (SyntaxError, RecursionError, ValueError):
         return set()
     found = set()
     package = file.module.split(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -119,6 +120,9 @@ def test_explain_says_what_a_mutation_is_and_takes_a_mutants_name(capsys: pytest
         (["mutate", "--all", "--device", "gpu"], "unknown device 'gpu'; allowed: cpu, cuda"),
         (["mutate", "--all", "delegates-always"], "--all and the name 'delegates-always' contradict each other"),
         (["mutate", "--all", "--tests", "tests/no.py"], "key --tests: tests/no.py is not in the tree"),
+        (["mutate", "--all", "--tests", "/etc/passwd"], "key --tests: /etc/passwd is not in the tree"),
+        (["mutate", "--all", "--tests", "../tiny/tests"], "key --tests: ../tiny/tests is not in the tree"),
+        (["mutate", "--all", "--python", "/bin/true"], "--python /bin/true: it is no Python"),
         (["mutate", "--all", "--python", "no-such-python"], "--python no-such-python: is not an executable file"),
         (["mutate", "--all", "--json", "no/dir/run.json"], "no/dir/run.json: cannot be written: no writable fold"),
         (["mutate", "--all", "--json", "."], ".: is a folder"),
@@ -129,6 +133,8 @@ def test_explain_says_what_a_mutation_is_and_takes_a_mutants_name(capsys: pytest
         (["report", "x.json", "--format", "html"], "unknown format 'html'; known: markdown, json"),
         (["report", "missing.json"], "missing.json: cannot be read: No such file"),
         (["oracle", "--seeds", "many"], "--seeds many: not a number of seeds (20), a list (5,13) or a range"),
+        (["oracle", "--seeds", "9-3"], "--seeds 9-3: not a number of seeds"),
+        (["oracle", "--seeds", "0"], "--seeds 0: not a number of seeds"),
         (["oracle", "--fixture", "width=3"], "--fixture width=3: no field 'width'; fields: widths, shape, rank"),
         (["oracle", "--fixture", "widths=a"], "--fixture widths=a: not a value like widths=8,12"),
         (["oracle"], "has no fastlora_verify.kernels.database, so the oracles know none of its kernels"),
@@ -150,6 +156,7 @@ def test_bad_input_is_one_line_and_status_2(argv: list[str], says: str, capsys: 
         ("gone.toml", None, "cannot be read: No such file or directory"),
         ("bad.toml", "[target\n", "is not TOML"),
         ("empty.toml", "", "key target: is missing"),
+        ("n" * 300, None, "cannot be read: File name too long"),
     ],
 )
 def test_an_unreadable_target_is_one_line_and_status_2(
@@ -162,6 +169,31 @@ def test_an_unreadable_target_is_one_line_and_status_2(
     assert line.startswith("target ")
     assert f"{name}{':' if content != '' else ','} " in line
     assert says in line
+
+
+def test_a_pyproject_whose_tool_is_no_table_has_no_target(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text("tool = 3\n")
+    status, line = failing(capsys, "mutate", "--all", "--target", ".")
+    assert (status, line) == (2, "target pyproject.toml: has no [tool.fastlora-verify] table")
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "says"),
+    [
+        ("# -*- coding: rot13 -*-\n", "", "is not text: 'rot13' is not a text encoding"),
+        ("# -*- coding: hex -*-\n", "", "is not text: 'hex' is not a text encoding"),
+        ("", "x = " + "-" * 5000 + "1\n", "is nested too deeply to be read"),
+    ],
+)
+def test_a_source_that_cannot_be_parsed_is_told_with_its_file(
+    head: str, tail: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TINY, tmp_path / "tree")
+    kernel = tmp_path / "tree/src/tiny/kernel.py"
+    kernel.write_text(head + kernel.read_text() + tail)
+    status, line = failing(capsys, "mutate", "--all", "--target", "tree")
+    assert status == 2
+    assert f"key target.modules: tiny.kernel: {kernel} {says}" in line
 
 
 def test_a_role_that_names_nothing_is_told_with_the_scope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,7 +288,14 @@ def test_a_record_can_be_shown_again(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("{}", "has no schema_version"), ("[", "not JSON"), ('{"schema_version": 9}', "schema version 9 is unknown")],
+    [
+        ("{}", "has no schema_version"),
+        ("[", "not JSON"),
+        ('{"schema_version": 9}', "schema version 9 is unknown"),
+        ("[" * 100_000, "not JSON: nested too deeply"),
+        ('{"schema_version": %s}' % ("9" * 5000), "not JSON: Exceeds the limit"),
+    ],
+    ids=["no version", "torn", "another version", "deep", "long number"],
 )
 def test_what_is_no_record_is_refused(
     content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

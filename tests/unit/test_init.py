@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -167,3 +168,14 @@ def test_the_command_writes_once_and_keeps_what_is_there(repository: Path) -> No
     assert again.exception is not None and "is there already" in str(again.exception)
     assert again.exception.exit_code == ExitCode.USAGE  # type: ignore[attr-defined]
     assert output.read_text() == text
+
+
+def test_what_cannot_be_read_as_source_is_passed_over(tmp_path: Path) -> None:
+    head = "import torch\nclass K(torch.autograd.Function):\n    lora_A = "
+    (tmp_path / "deep.py").write_text(f"{head}{'-' * 5000}1\n")
+    (tmp_path / "nul.py").write_text(f"{head}'\0'\n")
+    (tmp_path / "torn.py").write_text(f"{head}(\n")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(NoKernel, match="is applied in its 3 modules"):
+        read_repository(tmp_path)

@@ -115,6 +115,13 @@ def test_a_survivor_tells_built_and_green_from_never_built() -> None:
     assert "- tests: **no test builds this**; none runs `patch.forward` at all" in text
 
 
+@pytest.mark.parametrize("words", [("--target", "a b/t.toml"), ("--target=a b/t.toml",)])
+def test_the_command_to_repeat_a_survivor_names_the_target(words: tuple[str, ...]) -> None:
+    record = dataclasses.replace(synthetic_record(), command=("fastlora-verify", "mutate", *words, "--all"))
+    assert "--to DIR --target 'a b/t.toml'`" in render(record)
+    assert "--target" not in render(dataclasses.replace(record, command=("fastlora-verify", "mutate", "--all")))
+
+
 def test_the_nearest_test_is_the_reached_one_most_like_the_mutant() -> None:
     reached = tuple(
         rec.ReachedTest(test=f"tests/test_a.py::test_{name}", triggered=False)
