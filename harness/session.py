@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -167,7 +168,7 @@ def _inner_test(target: Target, test: str) -> str:
 
 def prepare_run_dir(path: Path | None, target: Target) -> Path:
     """Makes the run's folder; git ignores its content. Raises FileError if that can't be done."""
-    folder = path if path is not None else Path.cwd() / RUNS / target.name.replace("/", "-")
+    folder = path if path is not None else Path.cwd() / RUNS / _folder_name(target.name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         ignore = (folder if path is not None else folder.parent) / ".gitignore"
@@ -176,6 +177,11 @@ def prepare_run_dir(path: Path | None, target: Target) -> Path:
     except OSError as error:
         raise FileError(folder, f"the run's folder cannot be made: {error.strerror}") from error
     return folder.resolve()
+
+
+def _folder_name(name: str) -> str:
+    """A target's name as that of one folder, whatever stands in it."""
+    return re.sub(r"[^\w.+@ -]", "-", name)[:60].strip(". ") or "target"
 
 
 def _kernels_of(loaded: Loaded) -> set[str]:

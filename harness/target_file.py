@@ -74,7 +74,7 @@ def load_target(path: Path | None) -> Target:
         tests=_inner(table, "tests"),
         pytest_args=table.texts("pytest-args", default=()),
         gpu_marker=table.text("gpu-marker", "gpu"),
-        env=tuple(table.strings("env").items()),
+        env=_env(table),
         python=_python(table, file),
         kernels=_kernels(top, modules),
         allowances=_allowances(top),
@@ -213,6 +213,15 @@ def package_folder(name: str) -> Path | None:
         search = list(spec.submodule_search_locations)
     folders = [Path(place) for place in search or [] if Path(place).is_dir()]
     return folders[0] if folders else None
+
+
+def _env(table: Keys) -> tuple[tuple[str, str], ...]:
+    """Variables that a process can have."""
+    env = tuple(table.strings("env").items())
+    for name, value in env:
+        if not name or "=" in name or "\0" in name + value:
+            raise table.error("env", f"found {shown({name: value})}", "names without =, and no NUL")
+    return env
 
 
 def _python(table: Keys, file: Path) -> str | None:

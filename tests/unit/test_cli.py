@@ -196,6 +196,25 @@ def test_a_source_that_cannot_be_parsed_is_told_with_its_file(
     assert f"key target.modules: tiny.kernel: {kernel} {says}" in line
 
 
+@pytest.mark.parametrize("entry", ['"A=B" = "c"', '"" = "c"', 'A = "c\\u0000"', '"A\\u0000" = "c"'])
+def test_an_environment_that_no_process_can_have_is_an_error(entry: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (TINY / "fastlora-verify.toml").read_text()
+    Path("t.toml").write_text(
+        text.replace('pytest-args = ["-W", "ignore"]', f"env = {{{entry}}}").replace('"."', f"'{TINY}'")
+    )
+    status, line = failing(capsys, "diff", "delegates-always", "--target", "t.toml")
+    assert status == 2
+    assert "key target.env: found " in line
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a\0b", "n" * 300, "a/../../b"])
+def test_the_runs_folder_is_below_the_working_folders(name: str, tmp_path: Path) -> None:
+    target = dataclasses.replace(session.load_target(TINY), name=name)
+    folder = session.prepare_run_dir(None, target)
+    assert folder.parent == tmp_path.resolve() / session.RUNS
+    assert folder.is_dir()
+
+
 def test_a_role_that_names_nothing_is_told_with_the_scope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (TINY / "fastlora-verify.toml").read_text().replace('"tiny.kernel:unpatch"', '"tiny.kernel:unpatched"')
     (tmp_path / "t.toml").write_text(text.replace('root = "."', f'root = "{TINY}"'))
