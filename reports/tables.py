@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,11 +45,14 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
     context = context_of(record)
     kernels = len({name for mutant in record.mutants for name in mutant.kernels}) > 1
     oracles = any(mutant.oracles for mutant in record.mutants)
+    same = Counter((mutant.gist, mutant.kernels) for mutant in record.mutants)
 
     def row(mutant: MutantRecord) -> tuple[str, ...]:
         label = gist(mutant.gist, 140) or code(short_name(mutant.name), 120)
         if named:
             label = f"{code(short_name(mutant.name), 120)} {gist(mutant.gist, 110)}"
+        elif same[mutant.gist, mutant.kernels] > 1 and mutant.scope:  # one edit in several places of a kernel
+            label = f"{label} in {code(mutant.scope.rpartition('.')[2], 40)}"
         cells = [cell(mutant, column, context) for column in record.columns]
         return (
             label,

@@ -327,3 +327,13 @@ def test_the_formats_are_found_by_name() -> None:
     record = synthetic_record()
     assert FORMATS["markdown"](record).startswith("## fastlora-verify")
     assert rec.loads(FORMATS["json"](record)) == record
+
+
+def test_one_edit_in_several_places_of_a_kernel_says_where() -> None:
+    record = synthetic_record()
+    first = record.mutants[0]
+    twin = dataclasses.replace(first, name=f"{first.name}~twin", scope="other_forward")
+    text = render(dataclasses.replace(record, mutants=(first, twin)))
+    labels = [label for label in rows_of(text) if " in `" in label]
+    assert any(label.endswith("in `other_forward`") for label in labels)
+    assert len(labels) == 2
