@@ -44,6 +44,12 @@ class Exit:
         return "+".join(dict.fromkeys(w for w in words or names if w.strip()))[:48]
 
 
+def never(found: Exit) -> str:
+    """The test that never holds; what it assigns on its way is still assigned."""
+    assigns = m.findall(found.node.test, m.NamedExpr())
+    return f"({found.place.module.code(found.node.test)}) and False" if assigns else "False"
+
+
 def exits(view: KernelView) -> Iterator[Exit]:
     """Every refusal of the kernel's entries, guards and patcher."""
     for place in view.entries:

@@ -359,6 +359,10 @@ class Expressions(Calls):
         if key.kind == "const" and isinstance(key.const, int) and -len(items) <= key.const < len(items):
             items[key.const] = value
             return Value("seq", current.node, items=tuple(items), rest=current.rest)
+        placed = known_items(value)
+        if not isinstance(index, Value) and "?" not in index and placed is not None and current.rest is None:
+            items[slice(*index)] = placed
+            return Value("seq", current.node, items=tuple(items))
         items = [join([i, value]) for i in items]
         rest = join([current.rest, value]) if current.rest is not None else current.rest
         if not items and rest is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate, returned
+from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate, never, returned
 from fastlora_verify.mutations.guards_examples import EXAMPLES
 from fastlora_verify.mutations.interpret import leaves
 from fastlora_verify.mutations.kernel_view import KernelView, Place
@@ -30,7 +30,7 @@ def skipped(view: KernelView) -> Iterator[Site]:
     for found in exits(view):
         test = found.node.test
         gist = f"`if {one_line(found.place.module.code(test), 100)}` never holds"
-        yield _site(found.place, found.subject, test, "False", gist)
+        yield _site(found.place, found.subject, test, never(found), gist)
 
 
 def disjunct_dropped(view: KernelView) -> Iterator[Site]:

@@ -30,7 +30,7 @@ class Slot:
     kind: str  # X, A, B, …
     sibling: str
     value: Value  # the gradient
-    node: cst.CSTNode | None  # the expression in the returned sequence
+    node: cst.CSTNode | None  # the expression in the returned sequence, or that was stored in it
 
 
 class KernelView:
@@ -163,8 +163,13 @@ class KernelView:
         for argument, gradient, node in zip(run.args, items, nodes, strict=False):
             label = pure_label(argument)
             if label is not None and label.kind in {"X", "A", "B"}:
-                found.append(Slot(label.kind, label.sibling, gradient, node))
+                found.append(Slot(label.kind, label.sibling, gradient, node or self._stored_at(gradient)))
         return tuple(found)
+
+    def _stored_at(self, gradient: Value) -> cst.CSTNode | None:
+        """Where a gradient was read on its way into a list: `grads[3] = d_a`."""
+        node = gradient.node if gradient.kind == "use" else None
+        return node if node is not None and self.in_backward(node) else None
 
     def _returned_nodes(self, literal: cst.CSTNode | None, count: int) -> list[cst.CSTNode | None]:
         """The expression of each of `count` returned values; None for those that a starred element stands for."""

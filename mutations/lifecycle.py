@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
-from fastlora_verify.mutations.exits import Exit, exits
+from fastlora_verify.mutations.exits import Exit, exits, never
 from fastlora_verify.mutations.expressions import LAYER_ATTRIBUTES
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.lifecycle_examples import EXAMPLES
@@ -84,7 +84,7 @@ def _patcher_exits(view: KernelView) -> list[Exit]:
 def _never(found: Exit) -> Site:
     place, test = found.place, found.node.test
     gist = f"`if {one_line(place.module.code(test), 100)}` never holds"
-    return Site(place.module, place.scope, found.subject, test, (place.module.replace(test, "False"),), gist)
+    return Site(place.module, place.scope, found.subject, test, (place.module.replace(test, never(found)),), gist)
 
 
 # -- ownership --------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import libcst as cst
 from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.values import known_items, resolve
+from fastlora_verify.mutations.visible import sayable
 
 
 def find(view: KernelView) -> Iterator[Site]:
@@ -20,7 +21,9 @@ def find(view: KernelView) -> Iterator[Site]:
     slots = [s for s in view.slots if s.kind == "A" and s.node is not None and view.reads_input("A", s.sibling)]
     module = view.backward.module
     for one, other in itertools.pairwise(slots):
-        assert one.node is not None and other.node is not None
+        assert isinstance(one.node, cst.BaseExpression) and isinstance(other.node, cst.BaseExpression)
+        if not sayable(module, other.node, one.node) or not sayable(module, one.node, other.node):
+            continue
         edits = (
             module.replace(one.node, module.code(other.node)),
             module.replace(other.node, module.code(one.node), fires=False),
