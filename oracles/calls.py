@@ -115,6 +115,16 @@ def apart(order: tuple[int, ...], inputs: tuple[int, ...], model: nn.Module, x: 
     return found | gradients(model, first=leaves[0], second=leaves[1])
 
 
+def refilled(model: nn.Module, x: Tensor) -> Found:
+    """q, then k and v on the same tensor with other values in it, as in a buffer that is used again."""
+    attention = getattr(model, KINDS["qkv"].block)
+    x = x.detach().clone()
+    with torch.no_grad():
+        found = {"out.q": attention.q_proj(x).clone()}
+        x.mul_(0.5).add_(1)
+        return found | {"out.k": attention.k_proj(x).clone(), "out.v": attention.v_proj(x).clone()}
+
+
 SCENARIOS: tuple[tuple[str, Scenario], ...] = (
     ("two calls in flight", in_flight),
     ("backward twice", twice),
@@ -129,6 +139,7 @@ QKV_SCENARIOS: tuple[tuple[str, Scenario], ...] = (
     ("v first, then k, then q", partial(apart, (2, 1, 0), (0, 0, 0))),
     ("q, k, v, and k and v again on another input", partial(apart, (0, 1, 2, 1, 2), (0, 0, 0, 1, 1))),
     ("q on two inputs, then k and v on the first", partial(apart, (0, 0, 1, 2), (0, 1, 0, 0))),
+    ("x changed between q and k", refilled),
 )
 
 

@@ -1,6 +1,6 @@
 """The matrix products of one step, told apart by their shapes.
 
-All sizes differ (rows N, widths, ranks and the sums of ranks), so a product's shape says what it computes.
+All sizes differ (rows N, widths, ranks), so a product's shape says what it computes.
 Siblings that see the same X share one product with their concatenated A's in the forward and one for all their
 dA in the backward, and the products for dX are gone when X needs no gradient. A 4-bit base computes in its compute
 dtype, whatever dtype X comes in. The totals stand beside unpatched PEFT's and are not judged: a kernel may buy
@@ -10,7 +10,6 @@ memory with products.
 from __future__ import annotations
 
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -33,7 +32,8 @@ from torch import nn
 ID = "gemms"
 ROWS = 66
 WIDTHS = {"linear": (40, 28), "qkv": (40, 48, 24, 16), "swiglu-mlp": (40, 56)}
-RANKS = (3, 5, 2)  # and their sums 8, 5 + 2 = 7, 10: none is a width or the number of rows
+RANKS = {"linear": (3,), "qkv": (3, 5, 2), "swiglu-mlp": (3, 5, 11)}
+"""Sizes that no two parts share: the ranks of what sees X add up to less than any width, down's rank to more."""
 SEE_X = {"linear": 1, "qkv": 3, "swiglu-mlp": 2}
 """How many of the projections, counted from the first, take X itself."""
 
@@ -49,7 +49,6 @@ def check(info: KernelInfo, options: Options) -> OracleResult:
 def all_figures(info: KernelInfo, device: str) -> list[Figure]:
     """Totals against PEFT's, the shared products, and what is left of dX when nobody asks for it."""
     need_device(device)
-    ranks = RANKS[: len(info.projections)]
     make: Make = partial(build, info, sample_of(info, device=device, dtype="fp32"))
     theirs = step(make()[0], make()[1], input_grad=True)
     model, x = patched(info, make)
@@ -58,7 +57,7 @@ def all_figures(info: KernelInfo, device: str) -> list[Figure]:
     ours = step(model, x, input_grad=True)
     _, backward = step(model, x, input_grad=False)
     width = WIDTHS[info.kind][0]
-    hidden = rank_sums(ranks[: SEE_X[info.kind]])
+    hidden = set(range(1, sum(RANKS[info.kind][: SEE_X[info.kind]]) + 1))  # whole, apart, or cut anywhere
     return [
         Figure("products, forward", len(ours[0]), unit=f"(PEFT {len(theirs[0])})"),
         Figure("products, backward", len(ours[1]), unit=f"(PEFT {len(theirs[1])})"),
@@ -70,8 +69,7 @@ def all_figures(info: KernelInfo, device: str) -> list[Figure]:
 
 def sample_of(info: KernelInfo, **fields: Any) -> Sample:
     """A sample of the sizes that tell products apart."""
-    ranks = RANKS[: len(info.projections)]
-    return Sample(shape=(2, ROWS // 2), widths=WIDTHS[info.kind], ranks=ranks, bias=False, **fields)
+    return Sample(shape=(2, ROWS // 2), widths=WIDTHS[info.kind], ranks=RANKS[info.kind], bias=False, **fields)
 
 
 def four_bit_figures(info: KernelInfo, device: str) -> list[Figure]:
@@ -113,11 +111,6 @@ def step(model: nn.Module, x: torch.Tensor, *, input_grad: bool) -> tuple[list[P
     with matmul_count() as backward:
         torch.autograd.backward(outputs, tuple(torch.ones_like(out) for out in outputs))
     return forward.calls, backward.calls
-
-
-def rank_sums(ranks: tuple[int, ...]) -> set[int]:
-    """Every width that one or several concatenated A's can have."""
-    return {sum(some) for size in range(1, len(ranks) + 1) for some in combinations(ranks, size)}
 
 
 def count(products: list[Product], one: set[int], other: int, inner: int | None = None) -> int:

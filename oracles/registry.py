@@ -8,6 +8,7 @@ from fastlora_verify.oracles import (
     exact,
     float64,
     gemms,
+    lifecycle,
     node_taken,
     saved_bytes,
     second_order,
@@ -27,4 +28,5 @@ ORACLES: tuple[Oracle, ...] = (
     unchanged.ORACLE,
     second_order.ORACLE,
     dropout.ORACLE,
+    lifecycle.ORACLE,
 )

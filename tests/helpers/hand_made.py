@@ -217,6 +217,8 @@ def kernel(
     on_ctx: tuple[int, ...] = (),
     takes: Callable[[list[Part], Tensor], bool] = lambda parts, x: True,
     entry: type[Entry] = Entry,
+    idempotent: bool = True,
+    leaves: str = "",
 ) -> KernelInfo:
     """A kernel as the oracles want it, with a patcher for its kind."""
     function = function_of(name, formula, once, on_ctx)
@@ -228,14 +230,18 @@ def kernel(
         return [module for module in model.modules() if all(hasattr(module, child) for child in names)]
 
     def patch(model: nn.Module) -> int:
-        found = [block for block in blocks(model) if "forward" not in vars(block)]
+        found = [block for block in blocks(model) if "forward" not in vars(block) or not idempotent]
         for block in found:
             children = () if kind == "linear" else names
             vars(block)["forward"] = entry(block, children, formula, function, takes)
         return len(found)
 
     def unpatch(model: nn.Module) -> int:
-        return sum(vars(block).pop("forward", None) is not None for block in blocks(model))
+        found = [block for block in blocks(model) if vars(block).pop("forward", None) is not None]
+        for block in found:
+            if leaves:
+                vars(block)[leaves] = type(block).forward.__get__(block)
+        return len(found)
 
     return KernelInfo(name, kind, f"{name}Backward", patch, unpatch, names)
 
@@ -775,6 +781,11 @@ WRONG = {
         kernel("GradientMemoryReused", "linear", GradientMemoryReused()),
     ),
     "second-order": (kernel("DifferentiableTwice", "linear", Einsum(), once=False),),
+    "lifecycle": (
+        kernel("PatchedTwice", "linear", Einsum(), idempotent=False),
+        kernel("MethodLeftBehind", "linear", Einsum(), leaves="forward"),
+        kernel("MarkLeftBehind", "linear", Einsum(), leaves="_patched"),
+    ),
     "dropout": (kernel("DropoutUnheeded", "linear", Einsum(), entry=DropoutUnheeded),),
 }
 """By the id of an oracle that must see them."""

@@ -89,11 +89,16 @@ def test_a_kernel_that_raises_is_a_finding_and_no_crash(oracle):
     assert "ZeroDivisionError: inside the kernel" in str(answer.as_json())
 
 
-@pytest.mark.parametrize("oracle", sorted(BY_ID.keys() - {"dropout"}))
+@pytest.mark.parametrize("oracle", sorted(BY_ID.keys() - {"dropout", "lifecycle"}))
 def test_a_patcher_that_patches_nothing_is_a_finding(oracle):
     answer = BY_ID[oracle].check(patched_by(lambda model: 0), Options())
     assert answer.ok is False
     assert "patched 0 blocks" in str(answer.as_json())
+
+
+def test_a_patcher_that_patches_nothing_has_no_life():
+    answer = BY_ID["lifecycle"].check(patched_by(lambda model: 0), Options())
+    assert answer.summary.startswith("blocks patched: 0 (limit 1)")
 
 
 @pytest.mark.parametrize("oracle", ["exact", "float64", "gemms", "second-order", "saved-bytes"])

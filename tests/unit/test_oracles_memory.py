@@ -144,11 +144,27 @@ def test_products_of_the_reference_kernels(name, forward, backward):
     assert figure(answer, f"of {3 if name != 'linear' else 1} base products").value == 0
 
 
-def test_sizes_of_products_are_told_apart():
-    for kind, widths in gemms.WIDTHS.items():
-        sums = gemms.rank_sums(gemms.RANKS)
-        assert len({*widths, gemms.ROWS}) == len(set(widths)) + 1, kind
-        assert not sums & {*widths, gemms.ROWS}
+@pytest.mark.parametrize("kind", gemms.WIDTHS)
+def test_sizes_of_products_are_told_apart(kind):
+    ranks, seen = gemms.RANKS[kind], gemms.SEE_X[kind]
+    widths = {*gemms.WIDTHS[kind], gemms.ROWS}
+    assert len(widths) == len(gemms.WIDTHS[kind]) + 1
+    assert max(ranks) < min(widths) and sum(ranks[:seen]) < min(widths)
+    assert len(set(ranks)) == len(ranks)
+    assert all(rank > sum(ranks[:seen]) for rank in ranks[seen:])
+
+
+class HalvedInput(Columns):
+    """One product per half of the concatenated A's, cut where no A ends."""
+
+    def hidden(self, x_columns, parts, lora):
+        A, columns = self.all_A(parts, lora), x_columns.to(lora)
+        return torch.cat([A[:1] @ columns, A[1:] @ columns])
+
+
+def test_a_shared_product_that_is_cut_anywhere_is_seen():
+    answer = gemms.ORACLE.check(kernel("Halved", "qkv", HalvedInput()), Options())
+    assert (figure(answer, "of X and A").value, figure(answer, "of X and A").ok) == (2, False)
 
 
 def test_a_product_is_recognised_in_either_orientation_and_by_what_it_sums_over():

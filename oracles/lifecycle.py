@@ -1,0 +1,65 @@
+"""Putting a kernel on a model and taking it off again.
+
+Patching twice is patching once. Unpatching gives the model back as it was: no attribute left on any module, PEFT's
+own numbers, no node; and patching again works. Nothing is said of several kernels on one model.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.samples import Sample, build
+from fastlora_verify.oracles.arms import need_device, ran
+from fastlora_verify.oracles.base import Figure, Options, Oracle, OracleResult, Value, judged, measured
+from fastlora_verify.oracles.instruments import run_block
+from torch import nn
+
+ID = "lifecycle"
+
+
+def check(info: KernelInfo, options: Options) -> OracleResult:
+    """On, on again, off, off again, on."""
+    figures = measured(ID, partial(all_figures, info, Sample(device=options.device)))
+    return judged(ID, info.name, figures, "patched once, unpatched without a trace")
+
+
+def all_figures(info: KernelInfo, sample: Sample) -> list[Figure]:
+    """Every step of one model's life, in order."""
+    need_device(sample.device)
+    model, x = build(info, sample)
+    before, want = attributes(model), run_block(model, x, dtype=None)
+    figures = [must("blocks patched", info.patch(model), 1)]
+    figures.append(must("blocks patched a second time", info.patch(model), 0))
+    figures.append(must("the kernel runs when patched", ran(info, model, x), True))
+    figures.append(must("blocks unpatched", info.unpatch(model), 1))
+    figures.append(must("blocks unpatched a second time", info.unpatch(model), 0))
+    figures.append(must("the kernel runs when unpatched", ran(info, model, x), False))
+    traces = ", ".join(sorted(attributes(model) ^ before)) or "none"
+    figures.append(must("attributes left behind or lost", traces, "none"))
+    got = run_block(model, x, dtype=None)
+    same = got.keys() == want.keys() and all(torch.equal(got[name], want[name]) for name in want)
+    figures.append(must("PEFT's own numbers when unpatched", same, True))
+    figures.append(must("blocks patched again", info.patch(model), 1))
+    figures.append(must("the kernel runs when patched again", ran(info, model, x), True))
+    return figures
+
+
+def must(name: str, value: Value, limit: Value) -> Figure:
+    """A step that has one right answer."""
+    return Figure(name, value, limit, ok=value == limit)
+
+
+def attributes(model: nn.Module) -> set[str]:
+    """Every instance attribute of every module."""
+    return {f"{name}.{attribute}".lstrip(".") for name, module in model.named_modules() for attribute in vars(module)}
+
+
+ORACLE = Oracle(
+    id=ID,
+    title="On, on again, off, and nothing left",
+    sees="a block patched twice, an attribute left behind by unpatching, a kernel that stays or does not come back",
+    blind_to="several kernels on one model; hooks; pickling; what a deep copy shares (see calls)",
+    check=check,
+)
