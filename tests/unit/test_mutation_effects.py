@@ -6,8 +6,9 @@ compared with the step of the kernel that it was made from, in float64: what mov
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from fastlora_verify.mutations.example import plan_template
 from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
 from fastlora_verify.mutations.plan import Plan
 from odd_kernels import ODD_KERNELS, Odd
+from reference_copy import ReferenceCopy
+from reference_plan import reference, reference_plan
 from torch import Tensor, nn
 
 TEXTS = {name: Odd(name) for name, (_, roles) in KERNELS.items() if roles is not None} | ODD_KERNELS
@@ -46,14 +49,20 @@ def roles_of(name: str) -> KernelRoles:
 def step(name: str, source: str, sample: Sample, dropout: float = 0.0) -> tuple[Results, bool]:
     """Outputs and gradients of a patched model, and whether a kernel made every output."""
     roles = roles_of(name)
+    module: dict[str, Any] = {"__name__": MODULE}
+    exec(compile(source, "kernel.py", "exec"), module)
+    return patched_step(roles, module[roles.patcher.partition(":")[2]], sample, dropout)
+
+
+def patched_step(
+    roles: KernelRoles, patch: Callable[[nn.Module], int], sample: Sample, dropout: float = 0.0
+) -> tuple[Results, bool]:
     model, x = build(roles.kind, sample)
     if dropout:
         for layer in model.modules():
             if hasattr(layer, "lora_dropout"):
                 layer.lora_dropout["default"] = nn.Dropout(dropout)
-    module: dict[str, Any] = {"__name__": MODULE}
-    exec(compile(source, "kernel.py", "exec"), module)
-    module[roles.patcher.partition(":")[2]](model)
+    patch(model)
     x = x.detach().clone().requires_grad_()
     torch.manual_seed(5)
     out: Any = model(x)
@@ -64,7 +73,7 @@ def step(name: str, source: str, sample: Sample, dropout: float = 0.0) -> tuple[
     for key, parameter in model.named_parameters():
         if parameter.grad is not None:
             results[key.removeprefix("mlp.").removeprefix("attn.").replace(".default.weight", "")] = parameter.grad
-    return results, all("Backward" in (n := type(o.grad_fn).__name__) and n == roles.node for o in outs)
+    return results, all(type(o.grad_fn).__name__ == roles.node for o in outs)
 
 
 def changed(got: Results, want: Results) -> set[str]:
@@ -72,15 +81,15 @@ def changed(got: Results, want: Results) -> set[str]:
     return {key for key, exact in want.items() if not torch.allclose(got[key], exact, rtol=1e-7, atol=1e-10)}
 
 
-def about(name: str, mutant: Mutant) -> set[str]:
+def about(kernel: str, mutant: Mutant) -> set[str]:
     """The projections that a mutant's name speaks of."""
     what = mutant.name.rpartition("[")[2].rstrip("]") if mutant.name.endswith("]") else ""
-    return {s for s in SIBLINGS[TEXTS[name].kernel] if s in what} or set(SIBLINGS[TEXTS[name].kernel])
+    return {s for s in SIBLINGS[kernel] if s in what} or set(SIBLINGS[kernel])
 
 
-def allowed(name: str, mutant: Mutant) -> tuple[set[str], bool]:
+def allowed(kernel: str, mutant: Mutant) -> tuple[set[str], bool]:
     """(what may move, whether all of it must)."""
-    ident, names, kernel = mutant.mutation, about(name, mutant), TEXTS[name].kernel
+    ident, names = mutant.mutation, about(kernel, mutant)
     outs = {"out0", "out1", "out2"} if kernel == "qkv" else {"out0"}
     after = {"x", *BEFORE_DOWN, "down_proj.lora_A", "down_proj.lora_B"} if kernel == "swiglu" else set()
     if ident.endswith("-in-da") and ident.startswith("scaling"):
@@ -104,28 +113,47 @@ def allowed(name: str, mutant: Mutant) -> tuple[set[str], bool]:
     return set(), True
 
 
-def mathematics(name: str) -> Iterator[Mutant]:
-    for mutant in plan(name).mutants:
-        if mutant.family in {"mathematics", "precision", "memory and streaming"}:
-            yield mutant
+FAMILIES = {"mathematics", "precision", "memory and streaming"}
 
 
-FLOAT64 = Sample(dtype="float64", shape=(2, 3))
+def check(kernel: str, mutant: Mutant, got: Results, want: Results) -> None:
+    moved, (may, must) = changed(got, want), allowed(kernel, mutant)
+    assert moved == may if must else moved & {"out0", "out1", "out2"} and moved <= may, (mutant.name, moved)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_mutant_moves_what_its_name_says(name: str) -> None:
-    sample = FLOAT64.__class__(dtype="float64", shape=(2, 3), ranks=RANKS[TEXTS[name].kernel])
+    kernel = TEXTS[name].kernel
+    sample = Sample(dtype="float64", shape=(2, 3), ranks=RANKS[kernel])
     want, by_kernel = step(name, TEXTS[name].text, sample)
     assert by_kernel
-    tried = 0
-    for mutant in mathematics(name):
+    mutants = [m for m in plan(name).mutants if m.family in FAMILIES]
+    assert len(mutants) >= 20
+    for mutant in mutants:
         got, still_by_kernel = step(name, mutant.source, sample)
-        moved, (may, must) = changed(got, want), allowed(name, mutant)
-        assert moved == may if must else moved & {"out0", "out1", "out2"} and moved <= may, (mutant.name, moved)
+        check(kernel, mutant, got, want)
         assert still_by_kernel, mutant.name
-        tried += 1
-    assert tried >= 20
+
+
+@pytest.mark.parametrize("kernel", SIBLINGS)
+def test_a_mutant_of_a_reference_kernel_moves_what_its_name_says(kernel: str, tmp_path: Path) -> None:
+    target, sources = reference()
+    roles = next(k for k in target.kernels if k.name == kernel)
+    copy = ReferenceCopy(tmp_path, sources)
+    sample = Sample(dtype="float64", shape=(2, 3), ranks=RANKS[kernel])
+
+    def run(mutant: Mutant | None) -> tuple[Results, bool]:
+        with copy.kernel(kernel, mutant) as module:
+            return patched_step(roles, getattr(module, roles.patcher.partition(":")[2]), sample)
+
+    want, by_kernel = run(None)
+    assert by_kernel
+    mutants = [m for m in reference_plan().mutants if kernel in m.kernels and m.family in FAMILIES]
+    assert len(mutants) >= 25
+    for mutant in mutants:
+        got, still_by_kernel = run(mutant)
+        check(kernel, mutant, got, want)
+        assert still_by_kernel, mutant.name
 
 
 @pytest.mark.parametrize("name", [n for n, odd in TEXTS.items() if odd.kernel == "linear"])
