@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import libcst as cst
 import libcst.matchers as m
 from fastlora_verify.mutations.handback import hands_back
-from fastlora_verify.mutations.interpret import leaves
 from fastlora_verify.mutations.kernel_view import KernelView, Place
+from fastlora_verify.mutations.statements import leaves
 from fastlora_verify.mutations.tree import children, small_statements, statements
 
 TEXT = m.SimpleString() | m.FormattedString() | m.ConcatenatedString()

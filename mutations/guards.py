@@ -15,9 +15,9 @@ import libcst.matchers as m
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate, never, returned
 from fastlora_verify.mutations.guards_examples import EXAMPLES
-from fastlora_verify.mutations.interpret import leaves
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.source import ParsedModule
+from fastlora_verify.mutations.statements import leaves
 from fastlora_verify.mutations.terms import one_line
 from fastlora_verify.mutations.tree import small_statements, statements
 

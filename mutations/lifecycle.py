@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 import libcst.matchers as m
+from fastlora_verify.mutations.attributes import LAYER_ATTRIBUTES
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, never
-from fastlora_verify.mutations.expressions import LAYER_ATTRIBUTES
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.lifecycle_examples import EXAMPLES
 from fastlora_verify.mutations.terms import one_line
