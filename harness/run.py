@@ -177,8 +177,9 @@ class _Run:
         if oracle_limits is not None:
             stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
         edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
-        triggered = mutant.probes.triggered or mutant.probes.reached
-        return Task(mutant.name, tuple(stages), edits, (Probed(mutant.path, mutant.probes.reached, triggered),))
+        probes = mutant.probes  # outside of a function, the changed line is all of the scope that runs
+        reached, triggered = probes.reached or probes.triggered, probes.triggered or probes.reached
+        return Task(mutant.name, tuple(stages), edits, (Probed(mutant.path, reached, triggered),))
 
     def _oracles(self, pool: Pool) -> tuple[tuple[Any, ...], Limits | None]:
         """The oracles on the unmutated kernels, and the limits that they set for the mutants'."""

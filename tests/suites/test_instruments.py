@@ -425,3 +425,11 @@ def test_a_model_with_b_at_zero_or_without_adapters_is_refused():
         assert_lora_matters(model, x)
     with pytest.raises(AssertionError, match="no lora_B"):
         assert_lora_matters(nn.Sequential(nn.Linear(6, 5)), x)
+
+
+def test_an_error_of_five_units_of_float64_noise_is_an_error() -> None:
+    """The floor keeps two exact arms apart from a division by zero, and hides nothing above it."""
+    exact = torch.ones(3, dtype=torch.float64)
+    off = exact.clone()
+    off[1] += 5e-12
+    assert 4 < error_ratio(off, exact.clone(), exact) < 6
