@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fastlora_verify.mutations.base import Example, Mutation
 from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
-from fastlora_verify.mutations.plan import Plan, plan_mutants
-from fastlora_verify.mutations.source import SourceFile
+from fastlora_verify.mutations.instrument_view import InstrumentView
+from fastlora_verify.mutations.kernel_view import KernelView
+from fastlora_verify.mutations.plan import Plan, plan_views
+from fastlora_verify.mutations.source import SourceFile, TargetSource
 
 PART = re.compile(r"^(?P<pad> *)#\[ (?P<name>.+)\n(?P<body>(?:.*\n)*?) *#\] (?P=name)\n", re.MULTILINE)
 MARK = re.compile(r"^ *#[\[\]] .+\n", re.MULTILINE)
@@ -36,11 +39,17 @@ def run_example(mutation: Mutation, example: Example) -> Outcome:
 
 def plan_template(kernel: str, text: str, mutations: tuple[Mutation, ...] | None = None) -> Plan:
     """The mutants of an example kernel."""
+    views, instruments = _views(kernel, text)
+    return plan_views(views, instruments, mutations)
+
+
+@lru_cache(maxsize=16)  # many mutations have an example of the same text
+def _views(kernel: str, text: str) -> tuple[tuple[KernelView, ...], InstrumentView]:
     _, roles = KERNELS[kernel]
-    files = {MODULE: SourceFile(MODULE, f"{MODULE}.py", text)}
+    source = TargetSource({MODULE: SourceFile(MODULE, f"{MODULE}.py", text)})
     if roles is None:
-        return plan_mutants(files, (), (MODULE,), mutations)
-    return plan_mutants(files, (roles,), (), mutations)
+        return (), InstrumentView(list(source.modules.values()))
+    return (KernelView(source, roles),), InstrumentView([])
 
 
 def parts(kernel: str) -> dict[str, str]:

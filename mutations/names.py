@@ -23,12 +23,7 @@ def bound_at_top(module: ParsedModule, scope: str, name: str) -> bool:
         elif name in parameter_names(definition) | assigned_names(definition.body):
             return True
         outer = outer.rpartition(".")[0]
-    return name in _module_names(module.tree) or hasattr(builtins, name)
-
-
-@lru_cache(maxsize=256)
-def _module_names(tree: cst.Module) -> frozenset[str]:
-    return frozenset(assigned_names(tree))
+    return name in assigned_names(module.tree) or hasattr(builtins, name)
 
 
 def parameter_names(function: cst.FunctionDef) -> set[str]:
@@ -38,7 +33,8 @@ def parameter_names(function: cst.FunctionDef) -> set[str]:
     return found
 
 
-def assigned_names(block: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=4096)
+def assigned_names(block: cst.CSTNode) -> frozenset[str]:
     """Names that the statements of one block bind, those of nested functions left out."""
     found: set[str] = set()
     stack: list[cst.CSTNode] = list(children(block))
@@ -51,7 +47,7 @@ def assigned_names(block: cst.CSTNode) -> set[str]:
             continue
         found |= _bound_by(node)
         stack.extend(children(node))
-    return found
+    return frozenset(found)
 
 
 def _bound_by(node: cst.CSTNode) -> set[str]:

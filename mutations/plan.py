@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -24,6 +24,9 @@ class Plan:
     faults: tuple[str, ...]  # mutations that made something that is no mutant: told, never run
 
 
+Found = dict[tuple[str, str, tuple[object, ...]], tuple[Mutation, Site, list[str]]]
+
+
 def plan_mutants(
     sources: Mapping[str, SourceFile],
     kernels: Sequence[KernelRoles],
@@ -33,12 +36,18 @@ def plan_mutants(
     """Find every site of every mutation. Raises `LookupError` where a role names a scope that isn't there."""
     source = TargetSource(sources)
     views = [KernelView(source, roles) for roles in kernels]
-    instrument_view = InstrumentView([source.modules[name] for name in instruments])
-    found: dict[tuple[str, str, tuple[object, ...]], tuple[Mutation, Site, list[str]]] = {}
+    return plan_views(views, InstrumentView([source.modules[name] for name in instruments]), mutations)
+
+
+def plan_views(
+    views: Sequence[KernelView], instruments: InstrumentView, mutations: Sequence[Mutation] | None = None
+) -> Plan:
+    """The same for kernels that were looked at already."""
+    found: Found = {}
     no_sites: list[NoSite] = []
     for mutation in MUTATIONS if mutations is None else mutations:
         if mutation.family == "instruments":
-            for site in mutation.find(instrument_view):  # type: ignore[arg-type]
+            for site in mutation.find(instruments):  # type: ignore[arg-type]
                 found.setdefault(_key(mutation, site), (mutation, site, []))
             continue
         for view in views:
@@ -48,17 +57,21 @@ def plan_mutants(
                 found.setdefault(_key(mutation, site), (mutation, site, []))[2].append(view.roles.name)
             if not sites:
                 no_sites.append(NoSite(mutation.id, view.roles.name, reason or mutation.absent))
-    mutants, faults = _build(list(found.values()))
-    return Plan(tuple(mutants), tuple(no_sites), tuple(faults))
+    mutants, twins, faults = _build(list(found.values()))
+    return Plan(tuple(mutants), (*no_sites, *_left_empty(mutants, twins)), tuple(faults))
 
 
 def _key(mutation: Mutation, site: Site) -> tuple[str, str, tuple[object, ...]]:
     return mutation.id, site.module.name, site.edits
 
 
-def _build(found: list[tuple[Mutation, Site, list[str]]]) -> tuple[list[Mutant], list[str]]:
+def _build(
+    found: list[tuple[Mutation, Site, list[str]]],
+) -> tuple[list[Mutant], list[tuple[Mutant, str]], list[str]]:
+    """(mutants, mutants whose text another has too with that one's name, what is no mutant)."""
     names = unique_names([(mutation, site) for mutation, site, _ in found])
     mutants: list[Mutant] = []
+    twins: list[tuple[Mutant, str]] = []
     faults: list[str] = []
     by_source: dict[tuple[str, str], str] = {}
     for (mutation, site, kernels), name in zip(found, names, strict=True):
@@ -68,10 +81,22 @@ def _build(found: list[tuple[Mutation, Site, list[str]]]) -> tuple[list[Mutant],
             faults.append(str(error))
             continue
         # Two ways to the same text are one mutant: that of the mutation listed first.
-        twin = by_source.setdefault((mutant.path, mutant.source), name)
-        if twin == name:
+        first = by_source.setdefault((mutant.path, mutant.source), name)
+        if first == name:
             mutants.append(mutant)
-    return mutants, faults
+        else:
+            twins.append((mutant, first))
+    return mutants, twins, faults
+
+
+def _left_empty(mutants: Sequence[Mutant], twins: Sequence[tuple[Mutant, str]]) -> Iterator[NoSite]:
+    """Cells whose every mutant is another mutation's, too."""
+    cells = {(mutant.mutation, kernel) for mutant in mutants for kernel in mutant.kernels}
+    for mutant, first in twins:
+        for kernel in mutant.kernels:
+            if (mutant.mutation, kernel) not in cells:
+                cells.add((mutant.mutation, kernel))
+                yield NoSite(mutant.mutation, kernel, f"the same edit as {first}")
 
 
 def unique_names(sites: Sequence[tuple[Mutation, Site]]) -> list[str]:

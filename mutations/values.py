@@ -9,6 +9,7 @@ from __future__ import annotations
 from ast import literal_eval
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import libcst as cst
@@ -49,11 +50,11 @@ class Value:
             parts += [a.labels for a in self.attrs.values()]
         self.labels = frozenset().union(*parts)
 
-    @property
+    @cached_property
     def kinds(self) -> frozenset[str]:
         return frozenset(label.kind for label in self.labels)
 
-    @property
+    @cached_property
     def siblings(self) -> frozenset[str]:
         return frozenset(label.sibling for label in self.labels)
 

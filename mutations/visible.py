@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 from fastlora_verify.mutations.names import assigned_names, parameter_names, read_names
@@ -49,25 +50,27 @@ def bound_before(module: ParsedModule, at: cst.CSTNode) -> set[str]:
     return found
 
 
-def _surely_bound(node: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=4096)
+def _surely_bound(node: cst.CSTNode) -> frozenset[str]:
     """Names that have a value once a statement has run."""
     if isinstance(node, cst.If):
-        branches = [_surely_bound(node.body), _surely_bound(node.orelse) if node.orelse is not None else set()]
-        return branches[0] & branches[1]
+        return _surely_bound(node.body) & _surely_bound(node.orelse) if node.orelse is not None else frozenset()
     if isinstance(node, cst.With):
         return assigned_names(cst.With(node.items, cst.IndentedBlock([]))) | _surely_bound(node.body)
     if isinstance(node, cst.Else | cst.IndentedBlock | cst.SimpleStatementSuite):
         inner = node.body.body if isinstance(node, cst.Else) else node.body
-        return set().union(*(_surely_bound(s) for s in inner))
+        return frozenset().union(*(_surely_bound(s) for s in inner))
     if isinstance(node, cst.FunctionDef | cst.ClassDef):
-        return {node.name.value}
-    if isinstance(node, cst.SimpleStatementLine | cst.BaseSmallStatement):
-        return assigned_names(node) if isinstance(node, cst.SimpleStatementLine) else _of_small(node)
-    return set()
+        return frozenset({node.name.value})
+    if isinstance(node, cst.SimpleStatementLine):
+        return assigned_names(node)
+    if isinstance(node, cst.BaseSmallStatement):
+        return _of_small(node)
+    return frozenset()
 
 
-def _of_small(node: cst.CSTNode) -> set[str]:
-    return assigned_names(cst.SimpleStatementLine([node])) if isinstance(node, cst.BaseSmallStatement) else set()
+def _of_small(node: cst.BaseSmallStatement) -> frozenset[str]:
+    return assigned_names(cst.SimpleStatementLine([node]))
 
 
 def _function(module: ParsedModule, node: cst.CSTNode) -> cst.FunctionDef | None:
