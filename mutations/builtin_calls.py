@@ -27,7 +27,9 @@ class Builtins:
         def set_attribute(self, holder: Value, name: str, value: Value) -> None: ...
         def assign(self, target: cst.CSTNode, value: Value, env: Env) -> None: ...
         def did_read(self, name: str) -> None: ...
-        def call_function(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value: ...
+        def target_call(
+            self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: cst.Call
+        ) -> Value | None: ...
 
     def builtin(self, node: cst.Call, name: str, args: list[Value], kwargs: dict[str, Value], env: Env) -> Value | None:
         """A call by a bare name; None if it means nothing special."""
@@ -42,6 +44,8 @@ class Builtins:
             return resolve(args[0]) if items is None else Value("seq", node, items=tuple(reversed(items)))
         if name in {"zip", "enumerate"} and args:
             return _zipped(args, node) if name == "zip" else _counted(args[0], node)
+        if name == "map" and len(args) == 2:
+            return self._mapped(node, args)
         if name == "next" and args:
             return self._taken(node.args[0].value, args[0], 0, env)
         if name == "sum" and args:
@@ -68,12 +72,22 @@ class Builtins:
             return _test(name, args, node)
         return Value("item", node, (args[0],)) if known is None else self.attribute(args[0], known, node)
 
+    def _mapped(self, node: cst.Call, args: list[Value]) -> Value | None:
+        """`map(function, row)`."""
+        made = [self.target_call(resolve(args[0]), [element], {}, node) for element in elements(args[1])]
+        results = [value for value in made if value is not None]
+        if len(results) < len(made) or not made:
+            return None
+        if known_items(args[1]) is not None:
+            return Value("seq", node, items=tuple(results))
+        return Value("seq", node, items=(), rest=join(results))
+
     def _reduced(self, node: cst.Call, args: list[Value]) -> Value | None:
         """`functools.reduce(torch.add, terms)`."""
         function = resolve(args[0])
         parts = [*args[2:], *elements(args[1])]
-        if function.kind == "function":
-            return fold(lambda a, b: self.call_function(function, [a, b], {}), parts, node)
+        if function.kind in {"function", "lambda"}:
+            return fold(lambda a, b: self.target_call(function, [a, b], {}, node) or UNKNOWN, parts, node)
         for kind, names in (("add", ADDS | {"iadd"}), ("mul", MULS | {"imul"})):
             if function.name in names:
                 return fold(lambda a, b, kind=kind: Value(kind, node, (a, b), name="reduce"), parts, node)  # type: ignore[misc]

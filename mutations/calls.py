@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fastlora_verify.mutations.interpret import Env, FunctionRun
     from fastlora_verify.mutations.source import ParsedModule, TargetSource
 
-OWN = frozenset({"function", "method", "class"})  # callees of the target's own
+OWN = frozenset({"function", "method", "class", "lambda"})  # callees of the target's own
 # Names that many classes have: a call of one says nothing about whose method it is.
 COMMON_METHODS = frozenset({"forward", "get", "append", "items", "keys", "values", "apply", "copy", "update", "pop"})
 SAME_LAYER_CALLS = frozenset({"get_base_layer"})
@@ -33,6 +33,8 @@ class Calls(Builtins):
         def note(self, node: cst.CSTNode, value: Value) -> Value: ...
         def module_env(self, module: ParsedModule) -> Env: ...
         def closure_env(self, module: ParsedModule, scope: str) -> Env: ...
+        def call_function(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value: ...
+        def call_lambda(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value: ...
         def apply_function(self, node: cst.Call, args: list[Value]) -> Value: ...
 
     def eval_Call(self, node: cst.Call, env: Env) -> Value:
@@ -50,7 +52,7 @@ class Calls(Builtins):
             special = self._special(node, name, receiver, callee, args, kwargs, env)
             if special is not None:
                 return special
-        called = self._target_call(callee, args, kwargs, node) if callee is not None else None
+        called = self.target_call(callee, args, kwargs, node) if callee is not None else None
         if called is not None:
             return called
         value = torch_call(node, name, receiver, args, kwargs)
@@ -93,9 +95,9 @@ class Calls(Builtins):
 
     # -- the target's own functions -----------------------------------------------------------------------
 
-    def _target_call(self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: cst.Call) -> Value | None:
+    def target_call(self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: cst.Call) -> Value | None:
         if callee.kind == "join":
-            found = [r for a in callee.args if (r := self._target_call(resolve(a), args, kwargs, node)) is not None]
+            found = [r for a in callee.args if (r := self.target_call(resolve(a), args, kwargs, node)) is not None]
             return join(found) if found else None
         if callee.kind in {"function", "method"} and callee.scope is not None:
             self.called[self.phase, node].add(callee.scope)
@@ -103,6 +105,8 @@ class Calls(Builtins):
             return self.call_function(callee, args, kwargs)
         if callee.kind == "method":
             return self.call_function(Value("function", scope=callee.scope), [callee.args[0], *args], kwargs)
+        if callee.kind == "lambda":
+            return self.call_lambda(callee, args, kwargs)
         if callee.kind == "class":
             return self._construct(callee, args, kwargs, node)
         return None

@@ -123,7 +123,7 @@ class Expressions(Attributes):
         return Value("const", node, const=f"{left.const}{right.const}") if known else Value("unknown", node)
 
     def eval_Lambda(self, node: cst.Lambda, env: Env) -> Value:
-        return UNKNOWN
+        return Value("lambda", node, env=env)
 
     def eval_Tuple(self, node: cst.Tuple | cst.List | cst.Set, env: Env) -> Value:
         items: list[Value] = []

@@ -123,6 +123,17 @@ class Interpreter(Statements):
         self.depth -= 1
         return join(env.returns) if env.returns else NONE
 
+    def call_lambda(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        assert isinstance(function.node, cst.Lambda)
+        if self.depth >= MAX_DEPTH:
+            return Value("call", function.node, args=(*args, *kwargs.values()))
+        env = Env(function.env.module, function.env)
+        self.bind(function.node.params, args, kwargs, env)
+        self.depth += 1
+        value = self.eval(function.node.body, env)
+        self.depth -= 1
+        return value
+
     def bind(self, params: cst.Parameters, args: Sequence[Value], kwargs: dict[str, Value], env: Env) -> None:
         """Bind arguments to parameters; a starred argument of unknown length fills what is left."""
         queue = list(args)
