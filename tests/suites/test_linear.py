@@ -116,8 +116,8 @@ def test_without_the_opt_in_dropout_is_pefts(nodes: Nodes) -> None:
 def test_with_the_opt_in_only_dropout_of_everything_is_pefts(p: float, kernel: bool, nodes: Nodes) -> None:
     model, x = build("linear", Sample(dropout=p))
     assert patch_linear(model, allow_dropout=True) == 1
-    assert (nodes(model(x)) == [NODE]) is kernel
     assert delegation_reasons(model)["proj"] == ("kernel" if kernel else "PEFT: lora_dropout=1.0")
+    assert (nodes(model(x)) == [NODE]) is kernel
 
 
 def test_with_the_opt_in_a_dropout_of_another_kind_is_pefts(nodes: Nodes) -> None:
