@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from fastlora_verify.mutations.base import Mutant, Mutation, Probes, Site
-from fastlora_verify.mutations.part import Part, begin, edited_part
+from fastlora_verify.mutations.part import Part, begin, edited_part, same
 from fastlora_verify.mutations.source import ParsedModule, line_starts
 from fastlora_verify.mutations.symbols import symbols
 
@@ -32,7 +32,7 @@ def build_mutant(mutation: Mutation, site: Site, kernels: tuple[str, ...], name:
         raise BadMutantError(f"{name}: line {error.lineno} does not compile: {error.msg}") from error
     except ValueError as error:
         raise BadMutantError(f"{name}: {error}") from error
-    if before.dump == after.dump:
+    if same(before.tree, after.tree):
         raise BadMutantError(f"{name}: does not differ from the original")
     unbound = unbound_names(module, before, after, source)
     if unbound:

@@ -20,7 +20,6 @@ class Part:
 
     tree: ast.Module
     symbols: Symbols
-    dump: str  # the tree as text, positions left out
 
 
 def edited_part(module: ParsedModule, edits: Sequence[Edit], source: str) -> tuple[Part, Part]:
@@ -57,7 +56,18 @@ def _lines(text: bytes, starts: Sequence[int], first: int, last: int) -> str:
 
 def _part(text: str, first: int) -> Part:
     tree = ast.parse("\n" * (first - 1) + text)
-    return Part(tree, symbols(text), ast.dump(tree))
+    return Part(tree, symbols(text))
 
 
 _original = lru_cache(maxsize=256)(_part)  # many mutants of one statement
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two trees say the same, wherever they stand in the text."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, ast.AST):
+        return all(same(getattr(one, name, None), getattr(other, name, None)) for name in one._fields)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
