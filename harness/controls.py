@@ -170,6 +170,8 @@ class Controls:
 
     def _selection(self, reach: Reach, limits: Limits) -> str:
         """Why tests can't be chosen by what they ran; empty if they can: half of them fare as all did."""
+        if reach.baseline.stops:
+            return "the suite stops at a failure, so which tests run depends on which fail"
         begin = monotonic()
         stage = Stage(jobs.SUITE, limits, mapped=mapped_lines(reach.sources), only=half(reach.baseline))
         result = self._run([Task(SELECTION, (stage,))])[0]

@@ -70,6 +70,7 @@ class SuiteFacts:
     collected_digest: str = ""  # of all tests' ids, in order
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
+    stops: bool = False  # the suite stops at its first failures
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         collected_digest=digest,
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
+        stops=end.get("stops", False),
     )
 
 

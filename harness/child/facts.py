@@ -186,7 +186,13 @@ class Facts:
             "reached_import": REACHED in self.outside,
             "triggered_import": TRIGGERED in self.outside,
             "ran_outside": sorted(self.outside),
+            "stops": self._stops(),
         }
+
+    def _stops(self) -> bool:
+        """Whether the suite is told to stop at a failure, so that which tests run depends on which fail."""
+        option = self._config.option if self._config is not None else None
+        return bool(getattr(option, "maxfail", 0) or getattr(option, "stepwise", False))
 
     def _take_outside(self) -> None:
         self.outside |= self._probe.take()

@@ -93,7 +93,9 @@ def test_the_record_has_both_columns_and_the_cards_says_why_it_did_not_run(
     assert (cpu.id, cpu.not_run) == ("head:cpu", None)
     assert cpu.baseline is not None
     assert (cpu.baseline.passed, cpu.baseline.failed, cpu.baseline.skipped) == (3, 0, 1)
-    assert [control.name for control in cpu.controls] == ["unmutated", "warm-equals-cold", "identity", "raise"]
+    assert [control.name for control in cpu.controls] == [
+        "unmutated", "warm-equals-cold", "identity", "raise", "selection",
+    ]  # fmt: skip
     assert cpu.needs_card == ("tests/test_tiny.py::test_on_a_card",)
     assert cpu.source_rev.startswith("sha256:")
     assert cpu.source_rev != cpu.tests_rev
