@@ -41,7 +41,7 @@ def main() -> int:
 def agrees(mutant: dict, column: str, target: Path | None) -> bool:
     recorded = {name: mutant["results"][column][name] for name in NUMBERS}
     counted, killers = by_hand(mutant["name"], target)
-    named = {killer["test"] for killer in mutant["results"][column]["killers"]}
+    named = {_in_file(killer["test"]) for killer in mutant["results"][column]["killers"]}
     same = counted == recorded and (killers == named or not named)
     print(f"{'equal' if same else 'DIFFERS'}  {mutant['name']}  {_text(recorded)}", flush=True)
     if not same:
@@ -64,7 +64,13 @@ def by_hand(name: str, target: Path | None) -> tuple[dict[str, int], set[str]]:
     counts = dict.fromkeys(NUMBERS, 0)
     for number, word in LAST.findall(lines[-1]):
         counts["errors" if word.startswith("error") else word] = int(number)
-    return counts, {match.group(1) for line in lines if (match := FAILED.match(line))}
+    return counts, {_in_file(match.group(1)) for line in lines if (match := FAILED.match(line))}
+
+
+def _in_file(test: str) -> str:
+    """A test's id from its file's name on: pytest prints it from where it was started, not from its root."""
+    path, colons, rest = test.partition("::")
+    return path.rpartition("/")[2] + colons + rest
 
 
 def _text(counts: dict[str, int]) -> str:
