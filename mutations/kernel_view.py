@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -11,7 +12,7 @@ from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 from fastlora_verify.mutations.tree import small_statements
-from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, known_items, resolve
+from fastlora_verify.mutations.values import UNKNOWN, Label, Value, alternatives, elements, resolve
 
 
 @dataclass(frozen=True)
@@ -158,32 +159,18 @@ class KernelView:
             return ()
         gradients = resolve(run.gradients)
         items = gradients.items or () if gradients.kind == "seq" else ()
-        nodes = self._returned_nodes(gradients.node, len(items))
+        nodes = dict(enumerate(_returned_nodes(gradients.node)))
         found = []
-        for argument, gradient, node in zip(run.args, items, nodes, strict=False):
+        for i, (argument, gradient) in enumerate(zip(run.args, items, strict=False)):
             label = pure_label(argument)
             if label is not None and label.kind in {"X", "A", "B"}:
-                found.append(Slot(label.kind, label.sibling, gradient, node or self._stored_at(gradient)))
+                found.append(Slot(label.kind, label.sibling, gradient, nodes.get(i) or self._stored_at(gradient)))
         return tuple(found)
 
     def _stored_at(self, gradient: Value) -> cst.CSTNode | None:
-        """Where a gradient was read on its way into a list: `grads[3] = d_a`."""
+        """Where a gradient was read on its way into what is returned: `grads[3] = d_a`, `*rest, d_a`."""
         node = gradient.node if gradient.kind == "use" else None
         return node if node is not None and self.in_backward(node) else None
-
-    def _returned_nodes(self, literal: cst.CSTNode | None, count: int) -> list[cst.CSTNode | None]:
-        """The expression of each of `count` returned values; None for those that a starred element stands for."""
-        nodes: list[cst.CSTNode | None] = []
-        elements_ = literal.elements if isinstance(literal, cst.Tuple | cst.List) else ()
-        for element in elements_:
-            if not isinstance(element, cst.StarredElement):
-                nodes.append(element.value)
-                continue
-            row = [known_items(v) for v in self.seen("backward").get(element.value, [])]
-            if len(row) != 1 or row[0] is None:
-                break
-            nodes += [None] * len(row[0])
-        return (nodes + [None] * count)[:count]
 
     def feeds(self, value: Value) -> frozenset[tuple[str, str]]:
         """(kind, sibling) of the gradients that `value` is part of."""
@@ -232,6 +219,14 @@ class KernelView:
             elif not arg.star and len(labels) == 1:
                 found.append((next(iter(labels)).sibling, text))
         return found
+
+
+def _returned_nodes(literal: cst.CSTNode | None) -> Iterator[cst.CSTNode]:
+    """The expressions of a returned tuple, up to the first starred one."""
+    for element in literal.elements if isinstance(literal, cst.Tuple | cst.List) else ():
+        if isinstance(element, cst.StarredElement):
+            return
+        yield element.value
 
 
 def owner_and_input(node: cst.FunctionDef) -> tuple[cst.Param | None, cst.Param | None]:

@@ -90,6 +90,17 @@ FROM_DX = Mutation(
             "d_inp = base.view(inp.shape)",
         ),
         Example("dX", "d_inp = (base + inp).view(inp.shape)", None),
+        # In its first turn only is what the loop adds to a LoRA term.
+        Example(
+            "dX",
+            """
+            d_inp = torch.mm(joint, torch.cat(downs))
+            for grad, kernel, held, plan in zip(grads, kernels, tensors, plans):
+                d_inp = d_inp + grad.mm(unpacked(kernel, held, plan, grad.dtype))
+            """,
+            None,
+            kernel="qkv",
+        ),
         Example("dM", "d_middle = grad.mm(dense_d) + back_d.mm(down.first)", None, kernel="swiglu"),
     ),
 )

@@ -28,6 +28,16 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             None,
             kernel="qkv",
         ),
+        Example(
+            "loop",
+            """
+            for i, (kernel, held) in enumerate(zip(kernels, tensors)):
+                dense = unpacked(kernel, held, plans[i], dtypes[i])
+                outs.append(joined(inp.mm(dense.t()), codes[i], ups[i], factors[i]))
+            """,
+            None,
+            kernel="qkv",
+        ),
     ),
     "sibling-state-in-backward": (
         Example(

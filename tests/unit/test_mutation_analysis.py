@@ -203,6 +203,16 @@ def test_names_that_surely_have_a_value(place: str, has: set[str], lacks: set[st
     assert not lacks & found
 
 
+def test_what_has_no_value_yet_is_not_said() -> None:
+    module = parsed("def f(x):\n    one = x\n    if x:\n        s = 2\n    two = s\n    s = 3\n    return s\n")
+    lines = [line.body[0] for line in module.scopes["f"].body.body if isinstance(line, cst.SimpleStatementLine)]
+    two, last = lines[1], lines[3]
+    assert isinstance(two, cst.Assign)
+    assert not sayable(module, two.value, lines[0])
+    assert not sayable(module, two.value, two)
+    assert sayable(module, two.value, last)
+
+
 def test_a_loops_name_is_said_in_a_loop_over_the_same_only() -> None:
     module = parsed("""
         def f(rows, others):
