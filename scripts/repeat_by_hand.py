@@ -19,7 +19,7 @@ from pathlib import Path
 
 NUMBERS = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed")
 LAST = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$")
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$")
 
 
 def main() -> int:
