@@ -222,6 +222,88 @@ EINSUM = {
 """,
 }
 
+FORWARD_LINES = (
+    """\
+        #[ base
+"""
+    + BASE
+    + """\
+        #] base
+        kept, seen = None, inp.to(down.dtype)
+        if rate > 0:
+            kept = torch.bernoulli(torch.full_like(seen, 1 - rate))
+            seen = torch.mul(kept, seen).div(1 - rate)
+        code = seen.matmul(down.t())
+        #[ sum
+"""
+    + SUM
+)
+
+# One function for base and LoRA, adapters transposed on the way in, gradients accumulated in place.
+ONE_MATMUL = {
+    FORWARD_LINES: """\
+        kept, seen = None, inp.to(down.dtype)
+        if rate > 0:
+            kept = torch.bernoulli(torch.full_like(seen, 1 - rate))
+            seen = torch.mul(kept, seen).div(1 - rate)
+        out, code = whole(inp, seen, dense, shift, down, up, factor)
+        #[ sum
+""",
+    "class One(torch.autograd.Function):\n": """\
+def whole(x, seen, weight, bias, a, b, s):
+    out = torch.matmul(x.to(weight.dtype), weight.t())
+    if bias is not None:
+        out += bias
+    wide = torch.promote_types(out.dtype, a.dtype)
+    total = out.reshape(-1, out.shape[-1]).to(wide)
+    if a is not None:
+        a, b = a.t(), b.t()
+        xa = seen.reshape(-1, seen.shape[-1]) @ a
+        total.addmm_(xa, b, alpha=s)
+    return total.view(*x.shape[:-1], -1).to(x.dtype), xa
+
+
+class One(torch.autograd.Function):
+""",
+    DB: """\
+            b = up.t()
+            d_b = torch.empty_like(b)
+            d_b.addmm_(code.reshape(-1, code.shape[-1]).t(), grown, alpha=factor, beta=0)
+            d_up = d_b.t()
+""",
+    BACK: """\
+        down_t, up_t = down.t(), up.t()
+        back = grown @ up_t.t()
+""",
+    DA: """\
+            d_down_t = torch.empty_like(down_t)
+            d_down_t.addmm_(seen.t(), back, alpha=factor, beta=0)
+            d_down = d_down_t.t()
+""",
+    DX: """\
+            d_inp = base.to(term.dtype)
+            d_inp.addmm_(back, down_t.t(), alpha=factor)  # without dropout
+            d_inp = d_inp.to(inp.dtype).view(inp.shape)
+            del base, term
+""",
+}
+
+PARTIAL = {
+    "    def run(inp, *more, **named):\n": "    def run(former, owner, inp, *more, **named):\n",
+    "    layer.forward = run\n": "    layer.forward = functools.partial(run, former, layer)\n",
+    "import torch\n": "import functools\n\nimport torch\n",
+}
+
+ALIAS = {
+    CALL: """\
+        try:
+            out = fused(inp, got["kernel"], got["shift"], got["down"], got["up"], *rest)
+        finally:
+            del rest
+""",
+    'TAKEN = "_taken_by_a_group"\n': 'TAKEN = "_taken_by_a_group"\nfused = One.apply\n',
+}
+
 TIGHT = {
     DB: """\
             d_up = (grown * factor).t() @ code.reshape(-1, code.shape[-1])
@@ -408,6 +490,9 @@ ODD_KERNELS: dict[str, Odd] = {
     "helpers": Odd("linear", HELPERS),
     "einsum": Odd("linear", EINSUM),
     "in parentheses": Odd("linear", TIGHT),
+    "one matmul": Odd("linear", ONE_MATMUL),
+    "partial": Odd("linear", PARTIAL),
+    "alias": Odd("linear", ALIAS),
     "baddbmm": Odd("linear", BATCHED),
     "by index": Odd("qkv", BY_INDEX),
     "spelled out": Odd("qkv", SPELLED_OUT),
