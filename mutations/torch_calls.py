@@ -65,10 +65,10 @@ def torch_call(
             return mask
         dropped = Value("call", node, (*everything, mask), name=name)
         return dropped if name != "native_dropout" else Value("seq", node, items=(dropped, mask))
-    if name in FUSED_ADDS and len(everything) >= 3:
-        return _fused_add(node, name, operands, named)
-    if name in BINARIES:
-        return Value(BINARIES[name], node, _numbers(everything), name=name, attrs=named)
+    if name in FUSED_ADDS and (fused := _fused_add(node, name, operands, named)) is not None:
+        return fused
+    if name in BINARIES and len(numbers := _numbers(everything)) >= 2:
+        return Value(BINARIES[name], node, numbers, name=name, attrs=named)
     if name == "multi_dot" and operands:
         return fold(lambda a, b: Value("matmul", node, (a, b), name=name), elements(operands[0]), node)
     if name in CASTS and operands:
@@ -92,9 +92,11 @@ def _numbers(operands: Sequence[Value]) -> tuple[Value, ...]:
     return tuple(o for o in operands if not (resolve(o).kind == "const" and isinstance(resolve(o).const, str)))
 
 
-def _fused_add(node: cst.Call, name: str, operands: list[Value], named: dict[str, Value]) -> Value:
+def _fused_add(node: cst.Call, name: str, operands: list[Value], named: dict[str, Value]) -> Value | None:
     """`torch.addmm(C, A, B, beta=b, alpha=a)` is b C + a A B."""
     by_name = [named[key] for key in ("input", "mat1", "mat2", "batch1", "batch2") if key in named]
+    if len(operands) + len(by_name) < 3:
+        return None
     total, one, other = [*operands, *by_name][:3]
     alpha = [named["alpha"]] if "alpha" in named else []
     product = Value("matmul", node, (one, other, *alpha), name=name)

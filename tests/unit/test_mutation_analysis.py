@@ -273,6 +273,28 @@ def test_projections_are_told_apart_however_they_are_reached(layers: str) -> Non
     assert view.siblings == ("q_proj", "k_proj", "v_proj")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "d_inp = unknown.addmm_(back, down, alpha=factor)",
+        "d_inp = unknown.add(term)\nd_inp = torch.add(d_inp)",
+        "d_inp = torch.einsum('ij,jk', unknown)",
+        "d_inp = torch.linalg.multi_dot([])",
+        "d_inp = sum([])\nd_inp, *rest = unknown[0]",
+        "d_inp = base.addmm()",
+        "async def later(): await base\nglobal kept_for_ever\nkept_for_ever = later",
+        "d_inp = [*unknown][0] if unknown else {**unknown}['a']\nassert d_inp, f'{d_inp!r:>{len(saved)}}'",
+        "while (d_inp := base):\n    break\nelse:\n    raise ValueError from None",
+        "type_ = lambda *a, b=1, **c: (yield)\nd_inp = type_(base, *unknown, **unknown)",
+        "del base\nd_inp = (lambda: base)()",
+    ],
+)
+def test_what_cannot_be_followed_breaks_nothing(text: str) -> None:
+    plan = plan_template("linear", with_part(KERNELS["linear"][0], "dX", text))
+    assert plan.faults == ()
+    assert len(plan.mutants) > 45
+
+
 def test_a_role_that_is_not_there_is_named_with_its_neighbours() -> None:
     text, roles = KERNELS["linear"]
     assert roles is not None
