@@ -74,12 +74,13 @@ def test_a_packed_weight_is_dequantised_by_its_own_state(
 @pytest.mark.parametrize("blocksize", [64, 128])
 def test_every_setting_of_a_state_is_kept(quant_type: str, nested: bool, blocksize: int) -> None:
     """Block size, code, nesting and its offset: each changes the numbers."""
-    weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(2)) + 1  # rows of several blocks
+    out, width = (64, 512) if nested else (8, 256)  # rows of several blocks, and more than one block of 256 blocks
+    weight = torch.randn(out, width, generator=torch.Generator().manual_seed(2)) + 1
     packed, kept = quantize_4bit(weight, blocksize=blocksize, compress_statistics=nested, quant_type=quant_type)
-    layer: Any = Linear4bit(256, 8, bias=False, quant_type=quant_type)
+    layer: Any = Linear4bit(width, out, bias=False, quant_type=quant_type)
     layer.weight = nn.Parameter(packed, requires_grad=False)
     layer.quant_state = kept
-    state = read(layer, torch.ones(1, 256))
+    state = read(layer, torch.ones(1, width))
     got = dense_weight(state.weight, state.quant.tensors, state.quant.meta, torch.float32)
     torch.testing.assert_close(got, dequantize_4bit(packed, kept))
 
