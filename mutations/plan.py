@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import libcst as cst
@@ -34,9 +36,22 @@ def plan_mutants(
     mutations: Sequence[Mutation] | None = None,
 ) -> Plan:
     """Find every site of every mutation. Raises `LookupError` where a role names a scope that isn't there."""
-    source = TargetSource(sources)
-    views = [KernelView(source, roles) for roles in kernels]
-    return plan_views(views, InstrumentView([source.modules[name] for name in instruments]), mutations)
+    with _collector_paused():
+        source = TargetSource(sources)
+        views = [KernelView(source, roles) for roles in kernels]
+        return plan_views(views, InstrumentView([source.modules[name] for name in instruments]), mutations)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No search for garbage meanwhile: it took a fifth of the time, and nearly all that a plan makes lives as long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def plan_views(
