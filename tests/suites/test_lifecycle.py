@@ -196,7 +196,7 @@ def test_a_deep_copy_computes_with_its_own_weights(kernel: KernelInfo, base: str
 @each_kernel
 def test_a_forward_that_somebody_had_installed_runs_and_comes_back(kernel: KernelInfo, nodes: Nodes) -> None:
     """A wrapper of the class's forward: what the kernel hands back goes to it, and unpatching restores it."""
-    model, x = build(kernel, Sample())
+    model, x = build(kernel, Sample(bias=False, ranks=(3,) * len(kernel.projections)))
     module: Any = model.get_submodule({"linear": "proj", "qkv": "attn.q_proj", "swiglu-mlp": "mlp"}[kernel.kind])
     calls: list[Tensor] = []
     inner = module.forward

@@ -160,15 +160,14 @@ def test_a_lora_term_is_rounded_with_the_sum_and_not_before(kernel: KernelInfo, 
         assert mean_error(got[name], exact[name]) <= 1.05 * mean_error(reference[name], exact[name])
 
 
-@pytest.mark.parametrize("kernel, projection", [param for param in SUMS if param.values[1] != "down_proj"])
-def test_the_lora_term_of_dx_is_rounded_with_the_sum_and_not_before(kernel: KernelInfo, projection: str) -> None:
+@pytest.mark.parametrize("projection", ["gate_proj", "up_proj"])
+def test_the_lora_term_of_dx_is_rounded_with_the_sum_and_not_before(projection: str) -> None:
     """PEFT rounds it before: autograd casts each branch's gradient to x's dtype and adds in that."""
-    index = kernel.projections.index(projection)
 
     def loss(outputs: tuple[Tensor, ...]) -> Tensor:
-        out = outputs[index % len(outputs)]
+        (out,) = outputs
         dy = torch.randint(-2, 3, out.shape, generator=torch.Generator().manual_seed(3))
         return (out * dy.to(out.dtype)).sum()
 
-    got, reference, exact = three_arms(kernel, *cancelling(kernel, projection), loss=loss)
+    got, reference, exact = three_arms(SWIGLU, *cancelling(SWIGLU, projection), loss=loss)
     assert mean_error(got["dX"], exact["dX"]) <= 0.93 * mean_error(reference["dX"], exact["dX"])

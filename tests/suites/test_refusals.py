@@ -476,7 +476,7 @@ def test_an_active_adapter_that_no_projection_has_is_left_to_peft(kernel: Kernel
 
 @each_kernel
 def test_a_block_says_whether_it_is_patched(kernel: KernelInfo) -> None:
-    model, x = build(kernel, Sample())
+    model, x = build(kernel, Sample(bias=False, ranks=(3,) * len(kernel.projections)))
     assert set(delegation_reasons(model).values()) == {"PEFT: not patched"}
     kernel.patch(model)
     model(x)

@@ -8,7 +8,7 @@ of the first run, or to its quant state, gets another layer's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 import pytest
@@ -81,7 +81,9 @@ def hollow(model: nn.Module) -> None:
 
 def stack(kernel: KernelInfo, base: str) -> tuple[list[nn.Module], Tensor]:
     """Layers that differ in everything, and an input."""
-    built = [build(kernel, Sample(seed=seed, base=base, shape=(5,))) for seed in range(LAYERS)]
+    ranks = (3,) * len(kernel.projections)
+    sample = Sample(base=base, bias=False, shape=(2, 3), ranks=ranks)
+    built = [build(kernel, replace(sample, seed=seed)) for seed in range(LAYERS)]
     return [model for model, _ in built], built[0].x
 
 
