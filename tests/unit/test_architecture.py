@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = "fastlora_verify."
 MAY_IMPORT = {
     "harness": {"harness", "mutations", "reports"},
+    "harness/commands": {"harness", "mutations", "reports"},
     "harness/discover": {"harness", "mutations"},
     "harness/child": {"harness/child", "kernels", "oracles"},
     "oracles": {"oracles", "kernels"},
@@ -27,6 +28,7 @@ MAY_IMPORT = {
 # Libraries that a package must not import: they belong elsewhere, or load torch.
 MUST_NOT = {
     "harness": {"torch", "peft", "bitsandbytes", "transformers", "kernels"},
+    "harness/commands": {"torch", "peft", "bitsandbytes", "transformers"},
     "harness/discover": {"torch", "peft", "bitsandbytes", "transformers"},
     "harness/child": {"libcst", "mutmut", "pandas", "tabulate", "typer", "rich", "psutil", "tomlkit"},
     "mutations": {"torch", "peft", "bitsandbytes", "transformers", "pytest"},

@@ -1,0 +1,72 @@
+"""`mutate`: break the kernels and report which edits the tests notice."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from fastlora_verify.harness import arguments
+from fastlora_verify.harness.commands.options import (
+    PROGRAM,
+    Devices,
+    Families,
+    JsonFile,
+    Kernels,
+    Names,
+    Python,
+    ReportFile,
+    RunDir,
+    TargetPath,
+)
+from fastlora_verify.harness.exit_code import of_run
+
+
+def mutate(
+    context: typer.Context,
+    names: Names = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every mutant of the target.")] = False,
+    kernel: Kernels = None,
+    family: Families = None,
+    target: TargetPath = None,
+    tests: Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")] = None,
+    device: Devices = None,
+    audit: Annotated[int, typer.Option(min=0, help="Run N mutants and every survivor again, plain.")] = 0,
+    python: Python = None,
+    json: JsonFile = None,
+    report: ReportFile = None,
+    workers: Annotated[int, typer.Option(min=0, help="Mutants at once; 0: as many as processors.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each run of the tests.")] = 1,
+    run_dir: RunDir = None,
+    no_select: Annotated[
+        bool, typer.Option("--no-select", help="Run every test for every mutant; the record is the same.")
+    ] = False,
+    no_oracles: Annotated[bool, typer.Option("--no-oracles", help="Don't run the oracles on the mutants.")] = False,
+) -> int:
+    """Break the kernels, one small edit at a time, and report which edits the tests notice."""
+    from fastlora_verify.harness import session
+    from fastlora_verify.harness.progress import progress
+    from fastlora_verify.reports.markdown import render
+
+    selection = arguments.selection(names, kernel, family, everything=everything)
+    request = session.Request(
+        command=(PROGRAM, *context.obj),
+        target=target,
+        python=python,
+        devices=tuple(device or ["cpu"]),
+        tests=tuple(tests or ()),
+        run_dir=run_dir,
+        json=json,
+        workers=workers,
+        threads=threads,
+        audit=audit,
+        oracles=not no_oracles,
+        select=not no_select,
+    )
+    arguments.check_writable(json, report)
+    with progress() as events:
+        record = session.mutate(request, selection, events)
+    text = render(record)
+    if report is not None:
+        session.write(report, text)
+    typer.echo(text, nl=False)
+    return of_run(record)
