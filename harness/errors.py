@@ -84,6 +84,10 @@ class UsageError(Failure):
     """Options that don't fit together."""
 
 
+class GitError(Failure):
+    """A revision that isn't there, a folder in no repository, or what git refuses."""
+
+
 class RedControl(Failure):
     """A control is red, so that no mutant's outcome would mean anything."""
 
