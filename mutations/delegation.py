@@ -172,7 +172,7 @@ MUTATIONS = (
     _delegates("on-unequal-ranks", "A block whose adapters differ in rank is handed back.", MLP,
                before_apply(_on_unequal_ranks), absent=ONE),
     _delegates("under-autocast", "Calls under autocast are handed back.", MLP,
-               at_top(lambda p, x: f"{torch_at(p)}.is_autocast_enabled({x}.device.type)")),
+               at_top(lambda p, x: f"{torch_at(p)}.is_autocast_enabled('cuda' if {x}.is_cuda else 'cpu')")),
     _delegates("on-frozen-input", "Inputs that need no gradient (a first layer's) are handed back.", REVIEWS,
                at_top(lambda p, x: f"not {x}.requires_grad")),
     _delegates("in-streamed-layer", "Layers whose weight was swapped in for the call are handed back.", MLP,

@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "delegates-on-unequal-ranks": _of_three(
         "len({{len(part) for part in {}}}) > 1".format(PARTS.format('*by_name["down"]'))
     ),
-    "delegates-under-autocast": _at_top("torch.is_autocast_enabled(inp.device.type)"),
+    "delegates-under-autocast": _at_top("torch.is_autocast_enabled('cuda' if inp.is_cuda else 'cpu')"),
     "delegates-on-frozen-input": _at_top("not inp.requires_grad"),
     "delegates-in-streamed-layer": _at_call('not isinstance(got["kernel"], torch.nn.Parameter)'),
     "delegates-on-cuda": _at_call("inp.is_cuda"),

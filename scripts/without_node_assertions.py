@@ -1,10 +1,10 @@
-"""Writes a target whose reference suites assert no node: what still kills a kernel that doesn't run?
+"""Writes a target whose reference suites don't assert which path ran: what still kills a kernel that doesn't run?
 
     python -P scripts/without_node_assertions.py FOLDER
     fastlora-verify mutate --family delegation --target FOLDER/target.toml
 
-Every `assert` that reads a node is taken out of a copy of the suites; with the pins gone, most of the delegation
-family must survive, loudly, and no killer may be a node assertion.
+Every `assert` that reads a node, or the reason that the kernel gives for its path, is taken out of a copy of the
+suites; with the pins gone, most of the delegation family must survive, loudly, and no killer may be one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 
 import libcst as cst
 
-NODE = re.compile(r"\bnodes\(|\bgrad_fn\b|\.node\b|\bstream\.seen\b|\bset\(seen\)|\bNODES?\b|FusedLora\w*Backward")
+NODE = re.compile(
+    r"\btold\(|\bdelegation_reasons\(|\bnodes\(|\bgrad_fn\b|\.node\b|\bstream\.seen\b|\bset\(seen\)|\bNODES?\b|FusedLora\w*Backward"
+)
 ROOT = Path(__file__).resolve().parent.parent
 
 
