@@ -26,6 +26,14 @@ _QUIET = ("safe.directory=*", f"core.hooksPath={os.devnull}", "core.fsmonitor=fa
 
 
 @dataclass(frozen=True)
+class Revision:
+    """A commit, and what the user calls it."""
+
+    name: str
+    commit: str  # its full id
+
+
+@dataclass(frozen=True)
 class Change:
     """A path that differs between two revisions."""
 
@@ -95,6 +103,11 @@ class Repository:
                 f"{rev!r} is no revision of {self.top}; give a branch, a tag or a commit that `git log` knows"
             )
         return done.stdout.decode("ascii").strip()
+
+    def revision(self, rev: str) -> Revision:
+        """The same with the user's word for it; a whole id is shortened. Raises GitError."""
+        commit = self.resolve(rev)
+        return Revision(rev[:9] if commit.startswith(rev) else rev, commit)
 
     def merge_base(self, one: str, other: str) -> str | None:
         """The best common ancestor of two commits; None where they have none."""
