@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness import jobs
+from fastlora_verify.harness.blobs import blobs_of
 from fastlora_verify.harness.errors import NoDevice, PythonError, TargetError, UnknownName
 from fastlora_verify.harness.evidence import read_lines
 from fastlora_verify.harness.jobs import Setting, make_bridge, module_command, write_job
@@ -68,10 +69,11 @@ def _column(
     column: Column, setting: Setting, master: Master, scratch: Path, question: Question, *, alone: bool
 ) -> ColumnOutcome:
     device = device_of(setting, scratch)
+    blobs = blobs_of(setting.target, master.entries, setting.target.tests)
     if device.reason:
         if alone:
             raise NoDevice(column.device, device.reason)
-        return ColumnOutcome(column, NOT_RUN, device.reason, versions=device.versions)
+        return ColumnOutcome(column, NOT_RUN, device.reason, versions=device.versions, blobs=blobs)
     answers = _answers(setting, master, scratch / column.device, question)
     return ColumnOutcome(
         column,
@@ -80,6 +82,7 @@ def _column(
         oracles=answers,
         device_name=device.device_name,
         versions=device.versions,
+        blobs=blobs,
     )
 
 

@@ -149,18 +149,19 @@ def _changes(
     for test in dict.fromkeys([*baseline.tests, *facts.tests]):
         effect = EFFECTS[category_of(baseline, test), category_of(facts, test)]
         if effect.kills:
-            killers.append(_killer(test, effect, facts, is_source))
+            killers.append(_killer(baseline.tests[test], effect, facts, is_source))
         elif effect.tells:
             differences.append((test, effect.word))
     return killers, differences
 
 
-def _killer(test: str, effect: Effect, facts: SuiteFacts, is_source: Callable[[str], bool]) -> Killer:
-    fact = facts.tests.get(test) or collector_of(facts, test)
+def _killer(was: Case, effect: Effect, facts: SuiteFacts, is_source: Callable[[str], bool]) -> Killer:
+    fact = facts.tests.get(was.test) or collector_of(facts, was.test)
     raised = fact.raised if fact is not None else None
     if raised is None:
-        return Killer(test, effect.word, "", fact.reason if fact is not None else "", BY_EXCEPTION)
-    return Killer(test, effect.word, raised.type, raised.message, how_of(raised, is_source))
+        reason = fact.reason if fact is not None else ""
+        return Killer(was.test, effect.word, "", reason, BY_EXCEPTION, was.gpu)
+    return Killer(was.test, effect.word, raised.type, raised.message, how_of(raised, is_source), was.gpu)
 
 
 def how_of(raised: Raised, is_source: Callable[[str], bool]) -> str:

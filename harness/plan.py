@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fastlora_verify.harness.blobs import Blobs
+
 GIB = 1024**3
 
 # Statuses of a mutant in a column. Only the first two count as a verdict on the tests.
@@ -109,6 +111,7 @@ class Killer:
     exception: str
     message: str
     how: str  # BY_ASSERTION | BY_EXCEPTION
+    gpu: bool = False  # it has the target's gpu marker
 
 
 @dataclass(frozen=True)
@@ -184,3 +187,4 @@ class ColumnOutcome:
     device_name: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)  # "python", "torch", "peft"… in the target's interpreter
     notes: tuple[str, ...] = ()
+    blobs: Blobs = field(default_factory=Blobs)  # what was run, by content

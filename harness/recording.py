@@ -12,6 +12,7 @@ from fastlora_verify.harness.selection import allowance_of
 from fastlora_verify.harness.target import Target
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.reports import record
+from fastlora_verify.reports.trees import digest_of
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ def run_record(
         oracles=tuple(_oracle(a, o.column.id) for o in outcomes for a in o.oracles),
         audit=_audit(outcomes),
         saved_as=told.saved_as,
+        files={digest_of(files): files for o in outcomes for files in (o.blobs.source, o.blobs.tests) if files},
     )
 
 
 def _environment(outcomes: Sequence[plan.ColumnOutcome], told: Told) -> record.Environment:
+    """What the outcomes ran on; where they differ, the first of them."""
     versions: dict[str, str] = {}
     for outcome in outcomes:
         versions = {**outcome.versions, **versions}
@@ -91,6 +94,9 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         device_name=outcome.device_name or None,
         not_run=outcome.reason if outcome.status == plan.NOT_RUN else None,
         notes=(*outcome.notes, *told.notes) if outcome.status != plan.NOT_RUN else outcome.notes,
+        source_digest=digest_of(outcome.blobs.source),
+        tests_digest=digest_of(outcome.blobs.tests),
+        environment=_environment([outcome], told),
     )
 
 

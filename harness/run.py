@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness import audit, jobs
+from fastlora_verify.harness.blobs import Blobs, blobs_of
 from fastlora_verify.harness.controls import Controlled, Controls, limits_of, plain_limits
 from fastlora_verify.harness.device import Device as Device
 from fastlora_verify.harness.device import device_of as device_of
@@ -136,6 +137,7 @@ class _Run:
             device_name=device.device_name,
             versions=device.versions,
             notes=controlled.notes,
+            blobs=self._blobs(),
         )
 
     def _judge(
@@ -252,7 +254,12 @@ class _Run:
         outcomes = tuple(
             MutantOutcome(mutant.name, column.id, NOT_RUN, reason=device.reason) for mutant in self.mutants
         )
-        return ColumnOutcome(column, NOT_RUN, device.reason, mutants=outcomes, versions=device.versions)
+        return ColumnOutcome(
+            column, NOT_RUN, device.reason, mutants=outcomes, versions=device.versions, blobs=self._blobs()
+        )
+
+    def _blobs(self) -> Blobs:
+        return blobs_of(self.target, self.master.entries, self.options.tests or self.target.tests)
 
     def _keep_log(self, name: str, output: str) -> None:
         folder = self.options.run_dir / "logs"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Entry
 
-_TEST_NAMES = ("test_*.py", "*_test.py", "conftest.py")
+TEST_NAMES = ("test_*.py", "*_test.py", "conftest.py")
 
 
 def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str], bool]:
@@ -25,7 +25,7 @@ def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str],
 
     def is_source(path: str) -> bool:
         pure = PurePosixPath(path)
-        if path in instruments or any(fnmatch.fnmatch(pure.name, name) for name in _TEST_NAMES):
+        if path in instruments or is_named(pure, TEST_NAMES):
             return False
         if path in modules:
             return True
@@ -34,6 +34,11 @@ def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str],
         return any(str(parent) in packages for parent in pure.parents)
 
     return is_source
+
+
+def is_named(path: PurePosixPath, patterns: Iterable[str]) -> bool:
+    """Whether a file's name is one of these, `*` allowed."""
+    return any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
 
 
 def _files(target: Target, module: str) -> list[str]:

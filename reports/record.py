@@ -71,6 +71,9 @@ class Column:
     device_name: str | None = None
     not_run: str | None = None  # why nothing ran in this column
     notes: tuple[str, ...] = ()
+    source_digest: str = ""  # of the contents of all its files; "": the record is older than this field
+    tests_digest: str = ""
+    environment: Environment | None = None  # this column's own; None: as the run's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,7 @@ class Killer:
     exception: str = ""  # the exception's class name
     message: str = ""
     how: How = "assertion"
+    gpu: bool | None = None  # it has the target's gpu marker; None: the record is older than this field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +205,50 @@ class Audit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunOrigin:
+    """One of the runs that a merged record is made of."""
+
+    file: str
+    tool_version: str
+    command: tuple[str, ...]
+    started_at: str
+    seconds: float
+    columns: tuple[str, ...]  # ids in the merged record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Then:
+    """A mutant's outcome in one column of an earlier record."""
+
+    status: Status
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gone:
+    """A mutant that only the earlier record has."""
+
+    name: str
+    gist: str
+    then: Mapping[str, Then]  # by the earlier record's column id
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastRound:
+    """An earlier record, as far as this one is compared with it."""
+
+    file: str
+    started_at: str
+    columns: Mapping[str, str]  # this record's column id to what it is compared with, the earlier record's
+    same_blobs: tuple[str, ...] = ()  # ids of columns whose source and tests are the same by content
+    same_source: tuple[str, ...] = ()  # whose source is the same, and not the tests
+    then: Mapping[str, Mapping[str, Then]] = field(default_factory=dict)  # by mutant, then by this record's column id
+    gone: tuple[Gone, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A whole run."""
 
@@ -218,6 +266,9 @@ class RunRecord:
     oracles: tuple[OracleRecord, ...] = ()  # on the unmutated kernels
     audit: Audit | None = None
     saved_as: str = ""  # where this record lies as JSON, as the user knows the place
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by digest: paths in the copy, their SHA-256
+    merged: tuple[RunOrigin, ...] = ()  # the runs that a merged record is made of
+    last_round: LastRound | None = None  # what an earlier record says of the same mutants
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:

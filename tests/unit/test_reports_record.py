@@ -109,6 +109,7 @@ def test_the_json_has_the_names_that_other_programs_read() -> None:
         "exception": "AssertionError",
         "message": "no",
         "how": "assertion",
+        "gpu": None,
     }
 
 

@@ -1,0 +1,74 @@
+"""Which tree a column is of, by the content of its files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from fastlora_verify.reports.record import Column, RunRecord
+
+SIDES = ("source", "tests")
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """`sha256:` and the digest of lines `PATH NUL HASH`, in the order of the paths; "" of no files."""
+    if not files:
+        return ""
+    text = "".join(f"{path}\0{content}\n" for path, content in sorted(files.items()))
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()}"
+
+
+def tree_name(column: Column) -> str:
+    """`head` of the columns `head:cpu` and `head:cpu (Some Card)`; the id itself where it has another form."""
+    return column.id.rpartition(f":{column.device}")[0] or column.id
+
+
+def digest(column: Column, side: str) -> str:
+    """The digest of a side's files."""
+    return column.source_digest if side == "source" else column.tests_digest
+
+
+def revision(column: Column, side: str) -> str:
+    """What a side was called: a commit, or a digest of the files that were looked into."""
+    return column.source_rev if side == "source" else column.tests_rev
+
+
+def side_differs(one: RunRecord, mine: Column, other: RunRecord, theirs: Column, side: str) -> str | None:
+    """What differs between one side of two columns' trees, in words; "" if nothing does, None if it can't be told.
+
+    Digests of contents decide; in records that are older than these, equal revisions do.
+    """
+    digests, revisions = [digest(mine, side), digest(theirs, side)], [revision(mine, side), revision(theirs, side)]
+    contents = [text for text in revisions if text.startswith("sha256:")]
+    if not all(digests):
+        if not all(revisions):
+            return None
+        return "" if revisions[0] == revisions[1] else f"revision {revisions[0]} in one, {revisions[1]} in the other"
+    if digests[0] != digests[1]:
+        lists = one.files.get(digests[0]), other.files.get(digests[1])
+        return _files_differ(*lists) if lists[0] and lists[1] else f"{digests[0]} in one, {digests[1]} in the other"
+    if len(contents) == 2 and contents[0] != contents[1]:
+        return f"revision {contents[0]} in one, {contents[1]} in the other"
+    return ""
+
+
+def _files_differ(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    told = [
+        *(f"{path} has another content" for path in one if path in other and one[path] != other[path]),
+        *(f"only the first has {path}" for path in one if path not in other),
+        *(f"only the second has {path}" for path in other if path not in one),
+    ]
+    more = len(told) - 1
+    return told[0] + (f", and {more} more {'file differs' if more == 1 else 'files differ'}" if more else "")
+
+
+def contradiction(record: RunRecord) -> str:
+    """What a record says of its files that can't be true; "" if nothing. An edit by hand shows here."""
+    for name, files in record.files.items():
+        if digest_of(files) != name:
+            return f"the list of files called {name} has another digest"
+    for column in record.columns:
+        for side in SIDES:
+            if digest(column, side) and digest(column, side) not in record.files:
+                return f"{side}_digest of column {column.id} is that of no list of files in it"
+    return ""
