@@ -9,7 +9,7 @@ from time import monotonic
 
 from fastlora_verify.harness import jobs
 from fastlora_verify.harness.audit import printed_counts, told
-from fastlora_verify.harness.errors import RedControl
+from fastlora_verify.harness.errors import NothingToRun, RedControl
 from fastlora_verify.harness.evidence import SuiteFacts, suite_facts
 from fastlora_verify.harness.jobs import Probed
 from fastlora_verify.harness.judge import End, is_green, outcomes
@@ -120,6 +120,8 @@ class Controls:
         limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
         result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits),))])[0]
         facts = suite_facts(result.lines, str(result.copy))
+        if _is_empty(facts):
+            raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
         problem = _problem(facts, result)
         if problem:
             raise _Red(self._column, UNMUTATED, problem)
@@ -246,6 +248,11 @@ def first_statements(source: bytes) -> tuple[int, ...]:
         return ()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return tuple(function.body[0].lineno for function in functions)
+
+
+def _is_empty(facts: SuiteFacts) -> bool:
+    """A whole run that found nothing, neither a test nor a file that failed or skipped itself."""
+    return facts.ended and facts.broken is None and not (facts.tests or facts.collected)
 
 
 def _problem(facts: SuiteFacts, result: StageResult) -> str:

@@ -11,7 +11,12 @@ from fastlora_verify.harness.errors import TargetError
 
 
 class Keys:
-    """One table. Each reader takes its key; `finish` refuses what nothing took."""
+    """One table. Each reader takes its key; `finish` refuses what nothing took.
+
+    `name`, once it is known, tells one of several like tables in the errors.
+    """
+
+    name = ""
 
     def __init__(self, file: Path, where: str, data: Any) -> None:
         if not isinstance(data, Mapping):
@@ -77,7 +82,8 @@ class Keys:
 
     def error(self, key: str, problem: str, allowed: str = "") -> TargetError:
         """The error to raise about one key of this table."""
-        return TargetError(self.file, problem, key=self._path(key), allowed=allowed)
+        of = f" of {self.name!r}" if self.name else ""
+        return TargetError(self.file, problem, key=self._path(key) + of, allowed=allowed)
 
     def _take(self, key: str, default: Any) -> Any:
         self._mark(key)

@@ -1,11 +1,11 @@
-"""Which files of a folder belong to a target: tracked and untracked ones, not the ignored ones."""
+"""Which files of a folder belong to a target: tracked and untracked ones, the ignored ones only where asked for."""
 
 from __future__ import annotations
 
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # Never copied: histories, bytecode, caches, our own runs.
@@ -22,6 +22,16 @@ def files_of(root: Path, without: Path | None = None) -> list[str]:
     if without is not None:
         kept = {path for path in kept if not (root / path).is_relative_to(without)}
     return sorted(path for path in kept if _is_file_or_link(root / path))
+
+
+def included(root: Path, patterns: Iterable[str]) -> list[str]:
+    """Paths relative to `root`, sorted, of files that are asked for by name: ignored or not, all below a folder."""
+    found: set[str] = set()
+    for pattern in patterns:
+        for path in root.glob(pattern):
+            inner = _by_walk(path, None) if path.is_dir() and not path.is_symlink() else [""]
+            found |= {str((path / name).relative_to(root)) for name in inner}
+    return sorted(path for path in found if _NEVER.isdisjoint(Path(path).parts) and _is_file_or_link(root / path))
 
 
 def _by_git(root: Path) -> list[str]:

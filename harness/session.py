@@ -11,11 +11,12 @@ from pathlib import Path
 from time import monotonic
 
 from fastlora_verify.harness.ask import Question, ask_columns, has_kernel_entries
-from fastlora_verify.harness.errors import FileError, NothingToRun, PythonError, TargetError, UnknownDevice
+from fastlora_verify.harness.errors import FileError, NothingToRun, PythonError, UnknownDevice
 from fastlora_verify.harness.plan import Column, Events, RunOptions
 from fastlora_verify.harness.raising import raising_sources
 from fastlora_verify.harness.recording import Told, run_record, save
 from fastlora_verify.harness.revision import cpu_model, source_revision, tests_revision
+from fastlora_verify.harness.roles import check_roles
 from fastlora_verify.harness.run import run_columns
 from fastlora_verify.harness.selection import Selection, check_allowances, select, wanted_mutations
 from fastlora_verify.harness.sources import check_tests, on_disk, read_sources
@@ -73,10 +74,8 @@ def load(path: Path | None, selection: Selection, events: Events | None = None) 
     mutations = wanted_mutations(selection, target)
     if not mutations:
         raise NothingToRun("nothing to run: no mutation of the names given is of the families given")
-    try:
-        plan = plan_mutants(sources, target.kernels, target.instruments, mutations)
-    except LookupError as error:
-        raise TargetError(target.file, f"a role names what is not there: {error.args[0]}", key="kernel") from error
+    check_roles(target, sources)
+    plan = plan_mutants(sources, target.kernels, target.instruments, mutations)
     if events is not None:
         for fault in plan.faults:
             events.note(f"a fault of fastlora-verify, this mutant is not run: {fault}")
@@ -147,8 +146,13 @@ def with_python(target: Target, python: str | None) -> Target:
 
 
 def inner_tests(target: Target, tests: Sequence[str]) -> tuple[str, ...]:
-    """The command line's test paths, in the copy. They may be given as they lie on disk, too."""
+    """The command line's test paths, in the copy. They may be given as they lie on disk, too.
+
+    Raises TargetError for one that is nowhere, NothingToRun where neither the command line nor the target has any.
+    """
     inner = tuple(_inner_test(target, test) for test in tests)
+    if not (inner or target.tests):
+        raise NothingToRun(f"nothing to run: {target.file} names no tests; fill its key target.tests, or give --tests")
     check_tests(target, inner or target.tests, "--tests" if inner else "target.tests")
     return inner
 

@@ -27,10 +27,11 @@ class Target:
     source_roots: tuple[str, ...]  # relative to the copy; first on the child's path
     modules: tuple[str, ...]  # dotted names of the modules that mutations look into
     instruments: tuple[str, ...]  # modules of test helpers and oracles, for the family of that name
-    tests: tuple[str, ...]  # relative to the copy
+    tests: tuple[str, ...]  # relative to the copy; empty: it can be listed, not run
     pytest_args: tuple[str, ...]
     gpu_marker: str
     env: tuple[tuple[str, str], ...]
     python: str | None
     kernels: tuple[KernelRoles, ...]
     allowances: tuple[Allowance, ...]
+    include: tuple[str, ...] = ()  # paths and patterns below root: ignored files that the copy has nevertheless

@@ -3,21 +3,32 @@
     [target]
     name = "reference"
     root = "."                    # optional; a folder that is copied whole, relative to the file
+    include = ["data/*.bin"]      # optional; what git ignores and a scratch copy needs: paths and patterns below root
     source-roots = ["src"]        # in the copy; first on the path of the target's interpreter
     modules = ["package.module"]  # that mutations look into
     instruments = []              # modules of test helpers and oracles
-    tests = ["tests"]             # in the copy
+    tests = ["tests"]             # in the copy; an empty list: the target can be listed, not run
     pytest-args = []
     gpu-marker = "gpu"
-    python = "/path/to/python"    # optional; runs the target
+    python = "venv/bin/python"    # optional; runs the target; relative to the file, or a command on the path
     [target.place]                # optional; more folders of the copy: a path, or an installed package
     "src/package" = "package:package"
     [target.env]
     OMP_NUM_THREADS = "1"
     [[kernel]]
-    name, kind, function, entries, guards, helpers, patcher, unpatcher, node
-    [[allow]]
-    mutant, reason
+    name = "mlp"
+    kind = "swiglu-mlp"           # linear, qkv, swiglu-mlp, other
+    function = "package.module:Function"               # the autograd Function; with a forward and a backward
+    entries = ["package.module:make_forward.forward"]  # the functions that become a module's forward
+    owner = ["transformers.models.llama.modeling_llama:LlamaMLP"]  # optional; the classes whose forward that is
+    guards = []                   # optional; functions that decide whether PEFT must run
+    helpers = []                  # optional; functions that the Function calls
+    patcher = "package.module:patch"      # optional; installs the entries
+    unpatcher = "package.module:unpatch"  # optional; takes them away
+    node = "FunctionBackward"     # grad_fn name of the kernel's output
+    [[allow]]                     # optional; a survivor that is right
+    mutant = "guard-skipped@*"    # a mutant's name, * for any text
+    reason = "why"
 
 In a `pyproject.toml` the same tables stand under `[tool.fastlora-verify]`. A scope is written
 `package.module:outer.inner`.
@@ -35,12 +46,14 @@ from typing import Any
 
 from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.keys import Keys, shown
+from fastlora_verify.harness.listing import included
 from fastlora_verify.harness.target import Allowance, Target
 from fastlora_verify.mutations.base import KernelRoles
 
 KINDS = ("linear", "qkv", "swiglu-mlp", "other")
 FILE_NAME = "fastlora-verify.toml"
 SECTION = "fastlora-verify"
+INCLUDE_RULE = "paths and patterns of files below root"
 DEFAULT = ("fastlora_verify.kernels", "reference.toml")
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -71,13 +84,14 @@ def load_target(path: Path | None) -> Target:
         source_roots=_inner(table, "source-roots", default=["."]),
         modules=modules,
         instruments=instruments,
-        tests=_inner(table, "tests"),
+        tests=_inner(table, "tests", some=False),
         pytest_args=table.texts("pytest-args", default=()),
         gpu_marker=table.text("gpu-marker", "gpu"),
         env=_env(table),
         python=_python(table, file),
         kernels=_kernels(top, modules),
         allowances=_allowances(top),
+        include=_included(table, file, root),
     )
     table.finish()
     top.finish()
@@ -96,7 +110,8 @@ def _read(path: Path) -> tuple[Path, Any]:
     if os.path.isdir(path):  # unlike Path.is_dir, also where the name is too long
         own, project = path / FILE_NAME, path / "pyproject.toml"
         if not own.exists() and not project.exists():
-            raise TargetError(path, f"the folder has neither {FILE_NAME} nor pyproject.toml")
+            problem = f"the folder has neither {FILE_NAME} nor pyproject.toml; `fastlora-verify init` writes one"
+            raise TargetError(path, problem)
         path = own if own.exists() else project
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -109,7 +124,7 @@ def _read(path: Path) -> tuple[Path, Any]:
     if path.name == "pyproject.toml":
         tool = data.get("tool")
         if not isinstance(tool, dict) or SECTION not in tool:
-            raise TargetError(path, f"has no [tool.{SECTION}] table")
+            raise TargetError(path, f"has no [tool.{SECTION}] table; `fastlora-verify init` writes one")
         data = tool[SECTION]
     return path.resolve(), data
 
@@ -117,8 +132,9 @@ def _read(path: Path) -> tuple[Path, Any]:
 def _kernels(top: Keys, modules: tuple[str, ...]) -> tuple[KernelRoles, ...]:
     kernels: dict[str, KernelRoles] = {}
     for table in top.tables("kernel", some=True):
+        table.name = table.text("name")
         kernel = KernelRoles(
-            name=table.text("name"),
+            name=table.name,
             kind=table.choice("kind", KINDS),
             function=_scope(table, "function", table.text("function"), modules),
             entries=_scopes(table, "entries", modules, some=True),
@@ -127,6 +143,7 @@ def _kernels(top: Keys, modules: tuple[str, ...]) -> tuple[KernelRoles, ...]:
             patcher=_optional_scope(table, "patcher", modules),
             unpatcher=_optional_scope(table, "unpatcher", modules),
             node=table.text("node"),
+            owner=_owner(table),
         )
         if kernel.name in kernels:
             raise table.error("name", f"{kernel.name!r} is the name of two kernels")
@@ -154,6 +171,15 @@ def _optional_scope(table: Keys, key: str, modules: tuple[str, ...]) -> str:
     return _scope(table, key, text, modules) if text else ""
 
 
+def _owner(table: Keys) -> tuple[str, ...]:
+    """Classes, of the target's modules or of any other."""
+    found = table.texts("owner", default=())
+    for text in found:
+        if not _SCOPE.fullmatch(text):
+            raise table.error("owner", f"found {shown(text)}", "classes, package.module:Class")
+    return found
+
+
 def _scope(table: Keys, key: str, text: str, modules: tuple[str, ...]) -> str:
     if not _SCOPE.fullmatch(text):
         raise table.error(key, f"found {shown(text)}", "a scope, package.module:outer.inner")
@@ -171,8 +197,23 @@ def _dotted(table: Keys, key: str, *, some: bool = False) -> tuple[str, ...]:
     return names
 
 
-def _inner(table: Keys, key: str, *, default: list[str] | None = None) -> tuple[str, ...]:
-    return tuple(_inside(table, key, text) for text in table.texts(key, default=default, some=True))
+def _inner(table: Keys, key: str, *, default: list[str] | None = None, some: bool = True) -> tuple[str, ...]:
+    return tuple(_inside(table, key, text) for text in table.texts(key, default=default, some=some))
+
+
+def _included(table: Keys, file: Path, root: str | None) -> tuple[str, ...]:
+    """Paths and patterns below the root, each with something there."""
+    found = tuple(_inside(table, "include", text) for text in table.texts("include", default=()))
+    if found and root is None:
+        raise table.error("include", "is relative to root, which is missing")
+    for pattern in found:
+        try:
+            is_there = bool(included(file.parent / (root or "."), [pattern]))
+        except (ValueError, NotImplementedError):  # pathlib's, about the pattern
+            raise table.error("include", f"found {shown(pattern)}", INCLUDE_RULE) from None
+        if not is_there:
+            raise table.error("include", f"nothing is at {shown(pattern)}", INCLUDE_RULE)
+    return found
 
 
 def _inside(table: Keys, key: str, text: str) -> str:

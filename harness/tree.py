@@ -12,12 +12,12 @@ import os
 import shutil
 import stat
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastlora_verify.harness.listing import files_of
+from fastlora_verify.harness.listing import files_of, included
 from fastlora_verify.harness.target import Target
 
 _BLOCK = 1 << 20
@@ -68,16 +68,17 @@ def make_master(target: Target, path: Path, without: Path | None = None) -> Mast
     """Copies the target into the new folder `path`; `without` (our run folder) is left out."""
     path.mkdir(parents=True)
     if target.root is not None:
-        _gather(target.root, path, without)
+        _gather(target.root, path, files_of(target.root.resolve(), without))
+        _gather(target.root, path, included(target.root.resolve(), target.include))
     for place, source in target.place:
-        _gather(source, path / place, without)
+        _gather(source, path / place, files_of(source.resolve(), without))
     return Master(path, snapshot(path))
 
 
-def _gather(source: Path, to: Path, without: Path | None) -> None:
+def _gather(source: Path, to: Path, names: Iterable[str]) -> None:
     root = source.resolve()
     to.mkdir(parents=True, exist_ok=True)
-    for name in files_of(root, without):
+    for name in names:
         destination = to / name
         destination.parent.mkdir(parents=True, exist_ok=True)
         if destination.is_symlink() or destination.exists():

@@ -27,6 +27,7 @@ class KernelRoles:
     patcher: str  # empty: none in the target
     unpatcher: str
     node: str  # grad_fn name of the kernel's output
+    owner: tuple[str, ...] = ()  # the classes whose forward the entries replace, the target's or a library's
 
 
 @dataclass(frozen=True)

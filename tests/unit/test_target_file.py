@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.sources import check_tests, on_disk, read_sources
 from fastlora_verify.harness.target import Allowance
 from fastlora_verify.harness.target_file import load_target, package_folder
+from fastlora_verify.harness.tree import make_master
 from fastlora_verify.mutations.base import KernelRoles
 
 KERNEL = """\
@@ -36,12 +38,13 @@ tests = ["tests"]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    (tmp_path / "src/pkg").mkdir(parents=True)
-    (tmp_path / "src/pkg/__init__.py").write_text("")
-    (tmp_path / "src/pkg/k.py").write_text("x = 1\n")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_k.py").write_text("")
-    return tmp_path
+    root = tmp_path / "tree"
+    (root / "src/pkg").mkdir(parents=True)
+    (root / "src/pkg/__init__.py").write_text("")
+    (root / "src/pkg/k.py").write_text("x = 1\n")
+    (root / "tests").mkdir()
+    (root / "tests/test_k.py").write_text("")
+    return root
 
 
 def write(tree: Path, text: str, name: str = "target.toml") -> Path:
@@ -54,7 +57,11 @@ def test_every_key_arrives_in_the_target(tree: Path) -> None:
     python = tree / "python"
     python.write_text("#!/bin/sh\n")
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    (tree / "src/made.so").touch()
+    (tree / "generated").mkdir()
+    (tree / "generated/table").touch()
     extra = """\
+include = ["src/*.so", "generated"]
 instruments = ["pkg"]
 pytest-args = ["-p", "no:cov"]
 gpu-marker = "card"
@@ -64,10 +71,12 @@ python = "./python"
 [target.env]
 A = "1"
 """
+    owner = 'owner = ["library.mlp:MLP"]\n'
     allow = '[[allow]]\nmutant = "always@*"\nreason = "behind another guard"\n'
-    target = load_target(write(tree, TARGET + extra + KERNEL + allow))
+    target = load_target(write(tree, TARGET + extra + KERNEL + owner + allow))
     assert (target.name, target.root, target.source_roots) == ("mine", tree, ("src",))
     assert target.place == (("src/more", tree / "tests"),)
+    assert target.include == ("src/*.so", "generated")
     assert (target.modules, target.instruments, target.tests) == (("pkg.k",), ("pkg",), ("tests",))
     assert (target.pytest_args, target.gpu_marker) == (("-p", "no:cov"), "card")
     assert target.env == (("A", "1"),)
@@ -83,6 +92,7 @@ A = "1"
             patcher="pkg.k:patch",
             unpatcher="pkg.k:unpatch",
             node="FunctionBackward",
+            owner=("library.mlp:MLP",),
         ),
     )
     assert target.allowances == (Allowance(mutant="always@*", reason="behind another guard"),)
@@ -115,9 +125,30 @@ def test_a_folder_stands_for_its_own_file_or_for_its_pyproject(tree: Path) -> No
         (('name = "mine"', ""), r"key target\.name: is missing"),
         (('name = "mine"', "name = 3"), r"key target\.name: found 3; allowed: a string that is not empty"),
         (('name = "mine"', 'name = " "'), r"key target\.name: found ' '"),
+        (('tests = ["tests"]', ""), r"key target\.tests: is missing"),
         (
-            ('tests = ["tests"]', "tests = []"),
-            r"key target\.tests: found an empty list; allowed: .*at least one",
+            ('root = "."', 'root = "."\ninclude = "src"'),
+            r"key target\.include: found 'src'; allowed: a list of strings",
+        ),
+        (
+            ('root = "."', 'root = "."\ninclude = ["../x"]'),
+            r"key target\.include: found '\.\./x'; allowed: .* without \.\.",
+        ),
+        (
+            ('root = "."', 'root = "."\ninclude = ["src/*.so"]'),
+            r"key target\.include: nothing is at 'src/\*\.so'; allowed: paths and patterns of files below root",
+        ),
+        (
+            ('root = "."', 'root = "."\ninclude = ["a**"]'),
+            r"key target\.include: found 'a\*\*'; allowed: paths and patterns",
+        ),
+        (
+            ('root = "."', 'include = ["src"]\nplace = {"a" = "src"}'),
+            r"key target\.include: is relative to root, which is missing",
+        ),
+        (
+            ('node = "FunctionBackward"', 'node = "F"\nowner = ["LlamaMLP"]'),
+            r"kernel\[0\]\.owner of 'k': found 'LlamaMLP'; allowed: classes, package\.module:Class",
         ),
         (
             ('tests = ["tests"]', 'tests = "tests"'),
@@ -140,18 +171,18 @@ def test_a_folder_stands_for_its_own_file_or_for_its_pyproject(tree: Path) -> No
         ),
         (
             ('kind = "linear"', 'kind = "mlp"'),
-            r"kernel\[0\]\.kind: found 'mlp'; allowed: linear, qkv, swiglu-mlp, o",
+            r"kernel\[0\]\.kind of 'k': found 'mlp'; allowed: linear, qkv, swiglu-mlp, o",
         ),
         (
             ('function = "pkg.k:Function"', 'function = "Function"'),
-            r"kernel\[0\]\.function: found 'Function'; all",
+            r"kernel\[0\]\.function of 'k': found 'Function'; all",
         ),
-        (('"pkg.k:patch"', '"pkg.z:patch"'), r"kernel\[0\]\.patcher: pkg\.z is not one of target\.modules"),
-        (('entries = ["pkg.k:forward"]', "entries = []"), r"kernel\[0\]\.entries: found an empty list"),
-        (('node = "FunctionBackward"', ""), r"kernel\[0\]\.node: is missing"),
+        (('"pkg.k:patch"', '"pkg.z:patch"'), r"kernel\[0\]\.patcher of 'k': pkg\.z is not one of target\.modules"),
+        (('entries = ["pkg.k:forward"]', "entries = []"), r"kernel\[0\]\.entries of 'k': found an empty list"),
+        (('node = "FunctionBackward"', ""), r"kernel\[0\]\.node of 'k': is missing"),
         (
             ('node = "FunctionBackward"', 'node = "F"\nnodes = 1'),
-            r"kernel\[0\]\.nodes: unknown key, did you mean 'node'",
+            r"kernel\[0\]\.nodes of 'k': unknown key, did you mean 'node'",
         ),
         (("[[kernel]]", "[kernel]"), r"key kernel: found .*; allowed: one or more \[\[kernel\]\] tables"),
         (("[target]", "[targets]"), r"key target: is missing"),
@@ -186,6 +217,28 @@ def test_what_is_wrong_is_named(tree: Path, change: tuple[str, str], says: str |
         load_target(file)
     assert str(caught.value).startswith(f"target {file}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_target_without_tests_can_be_read(tree: Path) -> None:
+    assert load_target(write(tree, TARGET.replace('["tests"]', "[]") + KERNEL)).tests == ()
+
+
+def test_a_copy_has_what_git_ignores_where_it_is_asked_for(tree: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    for name in ("src/pkg/table.bin", "src/pkg/other.bin", "made/deep/data", "made/__pycache__/data.pyc", "made/x"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(name)
+    (tree / "made/link").symlink_to("x")
+    (tree / ".gitignore").write_text("*.bin\nmade/\n")
+    plain = make_master(load_target(write(tree, TARGET + KERNEL)), tree / "../plain")
+    assert not any(path.endswith(".bin") or path.startswith("made") for path in plain.entries)
+    more = TARGET.replace('root = "."', 'root = "."\ninclude = ["src/*/table.bin", "made"]')
+    master = make_master(load_target(write(tree, more + KERNEL)), tree / "../more")
+    assert set(master.entries) - set(plain.entries) == {
+        "src/pkg/table.bin", "made", "made/deep", "made/deep/data", "made/x", "made/link",
+    }  # fmt: skip
+    assert (master.path / "made/deep/data").read_text() == "made/deep/data"
+    assert (master.path / "made/link").is_symlink()
 
 
 def test_two_kernels_of_one_name_are_refused(tree: Path) -> None:
