@@ -47,6 +47,7 @@ class Case:
     seconds: float = 0.0
     ran: frozenset[int] = frozenset()  # with a map: its marks
     streams: tuple[tuple[str, str], ...] = ()  # with a map: each random stream's state before and after
+    printed: tuple[tuple[str, str], ...] = ()  # if asked: (pytest's title, text)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class SuiteFacts:
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
     stops: bool = False  # the suite stops at its first failures
+    captures: bool = True  # pytest takes what tests print; else it goes where the tests' process prints
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
         stops=end.get("stops", False),
+        captures=end.get("captures", True),
     )
 
 
@@ -185,6 +188,7 @@ def _test(line: Mapping[str, Any]) -> Case:
         seconds=line["seconds"],
         ran=frozenset(line.get("ran", ())),
         streams=tuple(zip(*line.get("streams", ((), ())), strict=True)),
+        printed=tuple((title, text) for title, text in line.get("printed", ())),
     )
 
 

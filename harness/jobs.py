@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,16 @@ class Chosen:
 
     tests: tuple[str, ...]
     collected: str
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One test in place of the target's tests."""
+
+    tests: tuple[str, ...]  # pytest's arguments that select it
+    sweep: Mapping[str, Any] | None  # what child/sweep.py is asked; None: as any other test is run
+    arguments: tuple[str, ...] = ()  # more of pytest's
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,10 +120,11 @@ def module_command(setting: Setting, module: str, *arguments: str) -> list[str]:
     return [setting.python, "-P", "-B", "-m", f"{_CHILD}.{module}", *arguments]
 
 
-def pytest_arguments(setting: Setting, scratch: Path) -> list[str]:
+def pytest_arguments(setting: Setting, scratch: Path, alone: Alone | None = None) -> list[str]:
     """The same for every kind of run. The cache lies outside of the copy and is new each time."""
     extra = setting.options.pytest_extra
-    return [*setting.target.pytest_args, *extra, "-o", f"cache_dir={scratch / 'cache'}", *setting.tests]
+    own = ["-o", f"cache_dir={scratch / 'cache'}", *(alone.arguments if alone else ())]
+    return [*setting.target.pytest_args, *extra, *own, *(alone.tests if alone else setting.tests)]
 
 
 def write_job(
@@ -127,13 +138,15 @@ def write_job(
     spawn: bool = False,
     mapped: Mapping[str, Sequence[int]] | None = None,
     only: Chosen | None = None,
+    printed: bool = False,
+    alone: Alone | None = None,
 ) -> Path:
     """Writes the job's file into `scratch`, which must exist; facts and output come to lie beside it."""
     roots = [str(copy / root) if root not in ("", ".") else str(copy) for root in setting.target.source_roots]
-    env = environment(setting, roots, scratch)
+    env = environment(setting, roots, scratch) | dict(alone.env if alone else {})
     path = scratch / f"{kind}.json"
     env[COLD_JOB] = str(path)
-    arguments = pytest_arguments(setting, scratch)
+    arguments = pytest_arguments(setting, scratch, alone)
     job: dict[str, Any] = {
         "kind": kind,
         "copy": str(copy),
@@ -148,6 +161,8 @@ def write_job(
         "files": [{"path": p.path, "reached": p.reached, "triggered": p.triggered} for p in probed],
         "mapped": {path: list(lines) for path, lines in (mapped or {}).items()},
         "only": {"tests": list(only.tests), "collected": only.collected} if only is not None else None,
+        "printed": printed,
+        "sweep": dict(alone.sweep) if alone and alone.sweep else None,
         "watch": list(setting.watch),
         "modules": list(setting.target.modules),
         "gpu_marker": setting.target.gpu_marker,

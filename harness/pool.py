@@ -11,7 +11,7 @@ from typing import Any
 
 from fastlora_verify.harness import jobs
 from fastlora_verify.harness.evidence import read_lines
-from fastlora_verify.harness.jobs import Chosen, Probed, Setting
+from fastlora_verify.harness.jobs import Alone, Chosen, Probed, Setting
 from fastlora_verify.harness.judge import End
 from fastlora_verify.harness.tree import Copy, Master
 from fastlora_verify.harness.warm import Limits, Warm
@@ -29,6 +29,8 @@ class Stage:
     kernels: tuple[str, ...] = ()
     mapped: Mapping[str, Sequence[int]] | None = None  # functions whose running is told test by test
     only: Chosen | None = None
+    printed: bool = False  # what tests print is kept
+    alone: Alone | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ class Pool:
             spawn=not self.warm.forks,
             mapped=stage.mapped,
             only=stage.only,
+            printed=stage.printed,
+            alone=stage.alone,
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker

@@ -5,7 +5,7 @@
 | start | test |
 | collected | digest of the collected tests' ids, in order |
 | recollected | (other tests than those that `only` was chosen from: all are run) |
-| test | test, phases, reached, triggered, gpu, param, seconds; with a map also ran (marks), streams |
+| test | test, phases, reached, triggered, gpu, param, seconds; with a map also ran (marks), streams; printed if asked |
 | collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
 | internal-error, interrupt | exception |
 | end | counts, status, and what `suite.py` adds |
@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
+from fastlora_verify.harness.child.printed import sections_within
 from fastlora_verify.harness.child.probe import REACHED, TRIGGERED, Marks, Probe
 from fastlora_verify.harness.child.selection import Only, digest_of, random_streams
 
@@ -39,6 +40,7 @@ class Facts:
         *,
         quiet: bool = True,
         only: Only | None = None,
+        printed: bool = False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.outside: Marks = frozenset()  # hit while no test ran
@@ -52,6 +54,8 @@ class Facts:
         self._shared: dict[Any, Marks] = {}  # what the set-up of a fixture hit that several tests use
         self._config: pytest.Config | None = None
         self._only = only
+        self._printed = printed
+        self._sections: list[tuple[str, str]] = []
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, Any, None]:
@@ -102,13 +106,14 @@ class Facts:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
         """One test, from its first set-up to its last tear-down."""
         self._take_outside()
-        self._phases = []
+        self._phases, self._sections = [], []
         self._channel.send({"event": "start", "test": item.nodeid})
         streams = random_streams() if self._probe.mapped else []
         begin = perf_counter()
         yield
         marks = self._marks_of(item)
         mapped = {"ran": sorted(marks), "streams": [streams, random_streams()]} if self._probe.mapped else {}
+        printed = {"printed": sections_within(self._sections)} if self._sections else {}
         callspec = getattr(item, "callspec", None)
         self._channel.send(
             {
@@ -118,6 +123,7 @@ class Facts:
                 "reached": REACHED in marks,
                 "triggered": TRIGGERED in marks,
                 **mapped,
+                **printed,
                 "gpu": bool(self._gpu_marker and item.get_closest_marker(self._gpu_marker)),
                 "param": callspec.id if callspec is not None else None,
                 "seconds": round(perf_counter() - begin, 4),
@@ -163,6 +169,8 @@ class Facts:
             phase["reason"] = getattr(report, "wasxfail", "") or _skip_reason(report)
         self._exception = None
         self._phases.append(phase)
+        if self._printed:
+            self._sections = list(report.sections)  # of all phases so far
 
     def pytest_internalerror(self, excinfo: Any) -> None:
         """pytest, or a plugin, broke."""
@@ -187,6 +195,7 @@ class Facts:
             "triggered_import": TRIGGERED in self.outside,
             "ran_outside": sorted(self.outside),
             "stops": self._stops(),
+            "captures": getattr(getattr(self._config, "option", None), "capture", "") != "no",
         }
 
     def _stops(self) -> bool:

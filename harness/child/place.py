@@ -24,6 +24,8 @@ threads     of torch, where it is loaded
 files       [{"path", "reached", "triggered"}]: the mutated files, relative to the copy
 mapped      {path: lines}: functions whose running is told test by test
 only        {"tests", "collected"} or null: the tests to run, and the digest of all that they were chosen from
+printed     whether what tests print is told
+sweep       null, or what `sweep.py` needs to run one test under one seed
 watch       files, relative to the copy, whose failing import is reported
 modules     dotted names that must come from the copy
 gpu_marker  the marker of tests that need a card

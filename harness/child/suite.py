@@ -13,6 +13,7 @@ from fastlora_verify.harness.child.facts import Facts
 from fastlora_verify.harness.child.place import Job, enter, foreign_modules, probe_of
 from fastlora_verify.harness.child.probe import Probe
 from fastlora_verify.harness.child.selection import Only
+from fastlora_verify.harness.child.sweep import Sweep
 
 
 def run(job: Job) -> None:
@@ -21,10 +22,11 @@ def run(job: Job) -> None:
     enter(job)
     probe = probe_of(job)
     only = Only(frozenset(job["only"]["tests"]), job["only"]["collected"]) if job["only"] else None
-    facts = Facts(channel, probe, job["copy"], job["gpu_marker"], only=only)
+    facts = Facts(channel, probe, job["copy"], job["gpu_marker"], only=only, printed=job["printed"])
+    plugins = [facts, Sweep(channel, job)] if job["sweep"] else [facts]
     sys.argv = ["pytest", *job["args"]]
     try:
-        status = int(pytest.main(list(job["args"]), plugins=[facts]))
+        status = int(pytest.main(list(job["args"]), plugins=plugins))
     except BaseException as error:
         channel.send({"event": "escaped", "exception": exception_fact(error, job["copy"])})
         hard_exit(1)
