@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from fastlora_verify.harness.sides import TEST_NAMES, is_named, source_side
+from fastlora_verify.harness.sides import source_side, test_side
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Entry
 
 _SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg")
-_TEST_FOLDERS = ("test", "tests")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ def blobs_of(target: Target, entries: Mapping[str, Entry], tests: tuple[str, ...
     Source: the target's own packages, and whatever else lies under its source roots.
     """
     is_source = source_side(target, entries)
-    folders = {_test_folder(PurePosixPath(test.partition("::")[0]), entries) for test in tests}
+    is_test = test_side(target, entries, tests)
     roots = {PurePosixPath(root) for root in target.source_roots}
     source, others = {}, {}
     for name, entry in entries.items():
@@ -43,18 +42,8 @@ def blobs_of(target: Target, entries: Mapping[str, Entry], tests: tuple[str, ...
         content = f"link:{entry.content}" if entry.kind == "link" else entry.content
         if is_source(name):
             source[name] = content
-        elif folders & {path, *path.parents} or is_named(path, TEST_NAMES) or name in _SETTINGS:
+        elif is_test(name) or name in _SETTINGS:
             others[name] = content
         elif roots & set(path.parents) and (path.suffix == ".py" or PurePosixPath(".") not in roots):
             source[name] = content
     return Blobs(source, others)
-
-
-def _test_folder(path: PurePosixPath, entries: Mapping[str, Entry]) -> PurePosixPath:
-    """The outermost folder called `tests` around a test's path; else the path, or its folder where it is a file's."""
-    for folder in reversed([path, *path.parents]):
-        if folder.name in _TEST_FOLDERS:
-            return folder
-    entry = entries.get(str(path))
-    inside = entry is not None and entry.kind != "folder" and path.parent != PurePosixPath(".")
-    return path.parent if inside else path

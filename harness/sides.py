@@ -10,6 +10,7 @@ from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Entry
 
 TEST_NAMES = ("test_*.py", "*_test.py", "conftest.py")
+_TEST_FOLDERS = ("test", "tests")
 
 
 def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str], bool]:
@@ -34,6 +35,35 @@ def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str],
         return any(str(parent) in packages for parent in pure.parents)
 
     return is_source
+
+
+def test_side(target: Target, entries: Mapping[str, Entry], tests: Iterable[str]) -> Callable[[str], bool]:
+    """A function from a path in the copy to whether it goes with the tests, helpers and instruments included.
+
+    `tests` are test paths, each perhaps with a `::` part. What is neither here nor on the source's side, such as
+    settings and pages, goes with the source.
+    """
+    is_source = source_side(target, entries)
+    instruments = {path for name in target.instruments for path in _files(target, name)}
+    folders = {_test_folder(PurePosixPath(test.partition("::")[0]), entries) for test in tests}
+
+    def is_test(path: str) -> bool:
+        pure = PurePosixPath(path)
+        if is_source(path):
+            return False
+        return path in instruments or is_named(pure, TEST_NAMES) or bool(folders & {pure, *pure.parents})
+
+    return is_test
+
+
+def _test_folder(path: PurePosixPath, entries: Mapping[str, Entry]) -> PurePosixPath:
+    """The outermost folder called `tests` around a test's path; else the path, or its folder where it is a file's."""
+    for folder in reversed([path, *path.parents]):
+        if folder.name in _TEST_FOLDERS:
+            return folder
+    entry = entries.get(str(path))
+    inside = entry is not None and entry.kind != "folder" and path.parent != PurePosixPath(".")
+    return path.parent if inside else path
 
 
 def is_named(path: PurePosixPath, patterns: Iterable[str]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.sides import source_side
+from fastlora_verify.harness.sides import source_side, test_side
 from fastlora_verify.harness.tree import Entry
 from runner_trees import target_of
 
@@ -45,3 +45,29 @@ def test_the_packages_of_the_modules_are_source_and_tests_and_instruments_are_no
     )
     is_source = source_side(target, dict.fromkeys(PACKAGES, FILE))
     assert is_source(path) is source
+
+
+@pytest.mark.parametrize(
+    ("path", "with_tests"),
+    [
+        ("tests/deep/test_fast.py", True),
+        ("tests/helpers.py", True),  # beside the folder of the test that was named
+        ("tests/data/x.json", True),
+        ("src/space/oracles/instruments.py", True),
+        ("conftest.py", True),
+        ("checks/helper.py", True),
+        ("src/pkg/test_inside.py", True),
+        ("src/pkg/other.py", False),
+        ("pyproject.toml", False),
+        ("README.md", False),
+    ],
+)
+def test_helpers_and_instruments_go_with_the_tests(tmp_path: Path, path: str, with_tests: bool) -> None:
+    target = replace(
+        target_of(tmp_path, "pkg.utils.fast", "space.kernels.k"), instruments=("space.oracles.instruments",)
+    )
+    entries = dict.fromkeys(
+        (*PACKAGES, "tests/deep/test_fast.py", "checks/test_other.py", "src/pkg/test_inside.py"), FILE
+    )
+    tests = ("tests/deep/test_fast.py::test_one", "checks/test_other.py", "src/pkg/test_inside.py")
+    assert test_side(target, entries, tests)(path) is with_tests
