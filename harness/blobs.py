@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from fastlora_verify.harness.sides import source_side, test_side
+from fastlora_verify.harness.sides import side_of_tests, source_side
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Entry
 
@@ -32,7 +32,7 @@ def blobs_of(target: Target, entries: Mapping[str, Entry], tests: tuple[str, ...
     Source: the target's own packages, and whatever else lies under its source roots.
     """
     is_source = source_side(target, entries)
-    is_test = test_side(target, entries, tests)
+    is_test = side_of_tests(target, entries, tests)
     roots = {PurePosixPath(root) for root in target.source_roots}
     source, others = {}, {}
     for name, entry in entries.items():

@@ -117,28 +117,23 @@ class ScratchRepository:
             raise self._stopped(f"rebasing {head.name} onto {onto.name} stops{at}", done)
         return self._head()
 
-    def apply(self, patch: Path, to: Path, below: str = "") -> list[str]:
+    def apply(self, patch: Path, to: Path, depth: int = 0) -> list[str]:
         """Applies a diff to the files in `to`, which no index knows; returns the paths it names.
 
-        Its paths are from the top, or from the folder `below`. Raises GitError with file and line of what doesn't fit.
+        Its paths are from a top that lies `depth` folders above `to`, or from `to` itself. Raises GitError with file
+        and line of what doesn't fit.
         """
-        text = patch.read_bytes()
-        words = ["apply", "--whitespace=nowarn", "-"]
-        done = self._run(*words, where=to, stdin=text)
-        if done.returncode and below:
-            inside = self._run("apply", "--whitespace=nowarn", f"--directory={below}", "-", where=to, stdin=text)
-            if not inside.returncode:
-                return self._named(text, to, below)
-        if done.returncode:
-            raise GitError(f"{patch} does not apply: {said(done)}")
-        return self._named(text, to, "")
-
-    def _named(self, text: bytes, to: Path, below: str) -> list[str]:
-        done = self._run(
-            "apply", "--numstat", "-z", *([f"--directory={below}"] if below else []), "-", where=to, stdin=text
-        )
-        rows = os.fsdecode(done.stdout).split("\0")
-        return [row.split("\t", 2)[2] for row in rows if row.count("\t") >= 2]
+        try:
+            text = patch.read_bytes()
+        except OSError as error:
+            raise GitError(f"{patch} cannot be read: {error.strerror}") from error
+        for strip in dict.fromkeys((depth + 1, 1)):
+            words = ("apply", "--whitespace=nowarn", f"-p{strip}")
+            done = self._run(*words, "-", where=to, stdin=text)
+            if not done.returncode:
+                rows = os.fsdecode(self._run(*words, "--numstat", "-z", "-", where=to, stdin=text).stdout).split("\0")
+                return [row.split("\t", 2)[2] for row in rows if row.count("\t") >= 2]
+        raise GitError(f"{patch} does not apply: {said(done)}")
 
     def _checkout(self, revision: Revision) -> None:
         self._must("checkout", "-q", "-f", "--detach", revision.commit)

@@ -37,7 +37,7 @@ def source_side(target: Target, entries: Mapping[str, Entry]) -> Callable[[str],
     return is_source
 
 
-def test_side(target: Target, entries: Mapping[str, Entry], tests: Iterable[str]) -> Callable[[str], bool]:
+def side_of_tests(target: Target, entries: Mapping[str, Entry], tests: Iterable[str]) -> Callable[[str], bool]:
     """A function from a path in the copy to whether it goes with the tests, helpers and instruments included.
 
     `tests` are test paths, each perhaps with a `::` part. What is neither here nor on the source's side, such as

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.sides import source_side, test_side
+from fastlora_verify.harness.sides import side_of_tests, source_side
 from fastlora_verify.harness.tree import Entry
 from runner_trees import target_of
 
@@ -70,4 +70,4 @@ def test_helpers_and_instruments_go_with_the_tests(tmp_path: Path, path: str, wi
         (*PACKAGES, "tests/deep/test_fast.py", "checks/test_other.py", "src/pkg/test_inside.py"), FILE
     )
     tests = ("tests/deep/test_fast.py::test_one", "checks/test_other.py", "src/pkg/test_inside.py")
-    assert test_side(target, entries, tests)(path) is with_tests
+    assert side_of_tests(target, entries, tests)(path) is with_tests

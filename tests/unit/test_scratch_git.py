@@ -208,10 +208,11 @@ def test_a_diff_applies_in_no_repository_too_and_inside_of_another(top: Path) ->
     assert (top / "ignored" / "sub" / "c.py").read_text() == "c = 2\n"
 
 
-def test_a_diff_may_be_told_from_a_folder(top: Path) -> None:
+@pytest.mark.parametrize("cut", ["", "sub/"])
+def test_a_diff_may_be_told_from_the_top_or_from_the_folder(top: Path, cut: str) -> None:
     diff = patch_of(top, {"sub/c.py": "c = 2\n"})
-    diff.write_text(diff.read_text().replace("sub/", ""))
-    scratch, repository = scratch_of(top)
-    scratch.lay_out(repository.resolve("main"), top.parent / "tree")
-    assert scratch.apply(diff, top.parent / "tree", "sub") == ["sub/c.py"]
-    assert (top.parent / "tree" / "sub" / "c.py").read_text() == "c = 2\n"
+    diff.write_text(diff.read_text().replace(cut, ""))
+    scratch, _ = scratch_of(top)
+    shutil.copytree(top / "sub", top.parent / "tree")
+    assert scratch.apply(diff, top.parent / "tree", depth=1) == ["c.py"]
+    assert (top.parent / "tree" / "c.py").read_text() == "c = 2\n"
