@@ -57,6 +57,22 @@ class Control:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Section:
+    """Something that a test printed, under pytest's title for it ("Captured stdout call")."""
+
+    title: str
+    text: str  # shortened by the writer, which says so in it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """What a passing test of the unmutated suite printed."""
+
+    test: str
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """One tree on one device."""
 
@@ -71,6 +87,8 @@ class Column:
     device_name: str | None = None
     not_run: str | None = None  # why nothing ran in this column
     notes: tuple[str, ...] = ()
+    printed: tuple[Printed, ...] = ()  # by passing tests of the unmutated suite; bounded by the writer
+    printed_note: str = ""  # what is missing there, and why
     source_digest: str = ""  # of the contents of all its files; "": the record is older than this field
     tests_digest: str = ""
     environment: Environment | None = None  # this column's own; None: as the run's
@@ -244,6 +262,7 @@ class LastRound:
     columns: Mapping[str, str]  # this record's column id to what it is compared with, the earlier record's
     same_blobs: tuple[str, ...] = ()  # ids of columns whose source and tests are the same by content
     same_source: tuple[str, ...] = ()  # whose source is the same, and not the tests
+    other_versions: tuple[str, ...] = ()  # libraries that were others, in words
     then: Mapping[str, Mapping[str, Then]] = field(default_factory=dict)  # by mutant, then by this record's column id
     gone: tuple[Gone, ...] = ()
 
