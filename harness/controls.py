@@ -118,7 +118,7 @@ class Controls:
     def _unmutated(self) -> tuple[SuiteFacts, End]:
         begin = monotonic()
         limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
-        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits),))])[0]
+        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True),))])[0]
         facts = suite_facts(result.lines, str(result.copy))
         if _is_empty(facts):
             raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")

@@ -150,6 +150,14 @@ class Control:
 
 
 @dataclass(frozen=True)
+class Printed:
+    """What one test printed."""
+
+    test: str
+    sections: tuple[tuple[str, str], ...]  # (pytest's title, text)
+
+
+@dataclass(frozen=True)
 class Baseline:
     """The unmutated suite in a column."""
 
@@ -158,6 +166,8 @@ class Baseline:
     cpu_seconds: float
     skips: tuple[tuple[str, str], ...] = ()  # (test, reason)
     skipped_here: tuple[str, ...] = ()  # those with the target's gpu marker
+    printed: tuple[Printed, ...] = ()  # by passing tests
+    printed_note: str = ""  # what is missing there, and why
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         ),
         mode=cast(record.Mode, outcome.mode),
         needs_card=base.skipped_here if base else (),
+        printed=tuple(map(_printed, base.printed)) if base else (),
+        printed_note=base.printed_note if base else "",
         device_name=outcome.device_name or None,
         not_run=outcome.reason if outcome.status == plan.NOT_RUN else None,
         notes=(*outcome.notes, *told.notes) if outcome.status != plan.NOT_RUN else outcome.notes,
@@ -98,6 +100,11 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         tests_digest=digest_of(outcome.blobs.tests),
         environment=_environment([outcome], told),
     )
+
+
+def _printed(found: plan.Printed) -> record.Printed:
+    sections = tuple(record.Section(title=title, text=text) for title, text in found.sections)
+    return record.Printed(test=found.test, sections=sections)
 
 
 def _mutant(

@@ -33,6 +33,7 @@ from fastlora_verify.harness.plan import (
     RunOptions,
 )
 from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker
+from fastlora_verify.harness.printed import printed_by
 from fastlora_verify.harness.reach import Reach, completed
 from fastlora_verify.harness.sides import source_side
 from fastlora_verify.harness.store import Store, digest, mutant_key, runner_digest
@@ -280,12 +281,15 @@ def _with_oracles(outcome: MutantOutcome, result: StageResult) -> MutantOutcome:
 def _baseline(controlled: Controlled) -> Baseline:
     facts = controlled.baseline
     skipped = [fact for fact in facts.tests.values() if fact.category == "skipped"]
+    printed, printed_note = printed_by(facts)
     return Baseline(
         counts=facts.counts,
         seconds=controlled.end.seconds,
         cpu_seconds=controlled.end.cpu_seconds,
         skips=tuple((fact.test, fact.reason) for fact in skipped),
         skipped_here=tuple(fact.test for fact in skipped if fact.gpu),
+        printed=printed,
+        printed_note=printed_note,
     )
 
 

@@ -15,6 +15,7 @@ from fastlora_verify.reports.escape import code, html_code, prose
 from fastlora_verify.reports.findings import Classified, class_of, classify, discounted, split_columns
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.header import heading, what_ran
+from fastlora_verify.reports.printed import printed_parts
 from fastlora_verify.reports.record import MutantRecord, RunRecord
 from fastlora_verify.reports.survivors import survivors
 from fastlora_verify.reports.tables import mutant_table, table
@@ -43,10 +44,12 @@ LEGEND = """\
 </details>"""
 
 
-def render(record: RunRecord, limit: int = LIMIT) -> str:
-    """The report in at most `limit` bytes of UTF-8."""
+def render(record: RunRecord, limit: int = LIMIT, *, output: bool = False) -> str:
+    """The report in at most `limit` bytes of UTF-8; with `output` also what passing tests print."""
     record = discounted(record)
     parts = _mutant_parts(record) if record.mutants else _oracle_parts(record)
+    if output:
+        parts[-1:-1] = printed_parts(record)
     whole = fit(parts, limit)
     if whole is not None:
         return whole

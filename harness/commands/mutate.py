@@ -16,6 +16,7 @@ from fastlora_verify.harness.commands.options import (
     Python,
     ReportFile,
     RunDir,
+    ShowOutput,
     TargetPath,
 )
 from fastlora_verify.harness.exit_code import of_run
@@ -40,6 +41,7 @@ def mutate(
     no_select: Annotated[
         bool, typer.Option("--no-select", help="Run every test for every mutant; the record is the same.")
     ] = False,
+    show_output: ShowOutput = False,
     no_oracles: Annotated[bool, typer.Option("--no-oracles", help="Don't run the oracles on the mutants.")] = False,
 ) -> int:
     """Break the kernels, one small edit at a time, and report which edits the tests notice."""
@@ -65,7 +67,7 @@ def mutate(
     arguments.check_writable(json, report)
     with progress() as events:
         record = session.mutate(request, selection, events)
-    text = render(record)
+    text = render(record, output=show_output)
     if report is not None:
         session.write(report, text)
     typer.echo(text, nl=False)

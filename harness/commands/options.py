@@ -20,6 +20,9 @@ Devices = Annotated[list[str] | None, typer.Option("--device", help="cpu or cuda
 Python = Annotated[str | None, typer.Option("--python", help="The interpreter that runs the target.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the run record there.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the report there, too.")]
+ShowOutput = Annotated[
+    bool, typer.Option("--show-output", help="Also what passing tests print: their ratios and bytes.")
+]
 RunDir = Annotated[
     Path | None, typer.Option("--run-dir", help="Results and logs of runs. Default: .fastlora-verify/TARGET.")
 ]
