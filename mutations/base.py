@@ -39,8 +39,17 @@ class Probes:
 
 
 @dataclass(frozen=True)
+class Changed:
+    """One file of a mutant."""
+
+    path: str  # relative to the scratch copy
+    source: str | None  # the whole mutated text; None: the file is gone
+    probes: Probes
+
+
+@dataclass(frozen=True)
 class Mutant:
-    """One changed source file of the target."""
+    """One change of the target's source, of one file as a rule."""
 
     name: str  # `mutation@module:scope[what]`, stable under edits elsewhere
     mutation: str
@@ -55,6 +64,12 @@ class Mutant:
     gist: str  # one line: what the edit is, as a reviewer would write it
     probes: Probes
     new_names: tuple[str, ...]  # names that the mutation brings in
+    also: tuple[Changed, ...] = ()  # further files that change along with it
+
+    @property
+    def changes(self) -> tuple[Changed, ...]:
+        """Every file that it changes."""
+        return (Changed(self.path, self.source, self.probes), *self.also)
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,7 @@ class Mutation:
     kinds: frozenset[str] = frozenset({"linear", "qkv", "swiglu-mlp", "other"})
     needs: str = "cpu"  # "cuda" if only a card can show it
     examples: tuple[Example, ...] = ()
+    origin: str = ""  # where it comes from, if it is none of the catalogue's
 
 
 @dataclass(frozen=True)
