@@ -30,6 +30,10 @@ def report(
         raise UsageError(f"--show-output is of the Markdown report; {how} is given whole")
     groups = [[path] for path in records] if separate else [records]
     shown = [beside(read_merged(group, SEPARATE), previous or []) for group in groups]
+    if how == "csv" and not all(record.mutants for record in shown):
+        raise UsageError(
+            "csv has a row a mutant and column, and there is no mutant in the record; --format json has all"
+        )
     for record in shown:
         typer.echo(markdown.render(record, output=True) if show_output else FORMATS[how](record), nl=False)
     return ExitCode.OK
