@@ -88,6 +88,13 @@ class GitError(Failure):
     """A revision that isn't there, a folder in no repository, or what git refuses."""
 
 
+class EditError(Failure):
+    """An edit of the command line that makes no mutant; `option` is how it was given."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"{option}: {problem}; nothing was run")
+
+
 class RedControl(Failure):
     """A control is red, so that no mutant's outcome would mean anything."""
 
