@@ -36,7 +36,7 @@ def _gates(count: GateCount, record: RunRecord) -> str:
     several = len({tree_name(column) for column in record.columns}) > 1
     tree = f"{prose(count.tree, 60)}: killed" if several else "Killed"
     how = " (told by the gpu marker, without a CPU column)" if count.by_marker else ""
-    rest = f" ({count.left_out} without a verdict of both are left out)" if count.left_out else ""
+    rest = f" ({count.left_out} more have too few verdicts to be counted)" if count.left_out else ""
     return (
         f"**{tree} by what CI runs{how}: {count.by_ci} of {count.total}; "
         f"by a card too: {count.by_card_too} of {count.total}**{rest}."
@@ -72,12 +72,21 @@ def what_ran(record: RunRecord, *, suite: bool = True) -> str:
     """The columns with their controls, the notes, the environment and the audit; without `suite`, no tests ran."""
     headers = ["column", "source", "device", *(["tests", "unmutated", "controls"] if suite else [])]
     rows = [[*_tree(column), *(_suite(column) if suite else [])] for column in record.columns]
-    notes = [f"{prose(column.id, 60)}: {prose(note)}" for column in record.columns for note in column.notes]
+    notes = _notes(record.columns)
     notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
-    parts = (table(headers, rows), _runs(record), summary(record), *(f"- {note}" for note in notes))
+    parts = (table(headers, rows), _runs(record), summary(record), "\n".join(f"- {note}" for note in notes))
     return "\n\n".join(text for text in parts if text)
+
+
+def _notes(columns: Sequence[Column]) -> list[str]:
+    """Every note of the columns once, with the columns that have it."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        for note in column.notes:
+            found.setdefault(note, []).append(prose(column.id, 60))
+    return [f"{', '.join(dict.fromkeys(ids))}: {prose(note)}" for note, ids in found.items()]
 
 
 def _tree(column: Column) -> list[str]:
