@@ -19,6 +19,7 @@ class TargetError(Failure):
     """A target can't be read or asks for what isn't there."""
 
     def __init__(self, file: Path | str, problem: str, *, key: str | None = None, allowed: str | None = None) -> None:
+        self.problem = problem
         where = f"target {file}" + (f", key {key}" if key else "")
         super().__init__(f"{where}: {problem}" + (f"; allowed: {allowed}" if allowed else ""))
 
@@ -101,6 +102,7 @@ class RedControl(Failure):
     exit_code = ExitCode.RED_CONTROL
 
     def __init__(self, column: str, control: str, problem: str, hint: str = "") -> None:
+        self.control, self.problem = control, problem
         text = f"control {control!r} is red in column {column}: {problem}; no mutant was judged"
         super().__init__(text + (f"; {hint}" if hint else ""))
 
