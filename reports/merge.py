@@ -65,6 +65,7 @@ def merge(named: Sequence[tuple[str, RunRecord]]) -> RunRecord:
         saved_as=" and ".join(name for name, _ in named),
         files={name: files for record in records for name, files in record.files.items()},
         merged=tuple(origin for pair, ids in zip(named, names, strict=True) for origin in _origins(*pair, ids)),
+        suite=next((record.suite for record in records if record.suite is not None), None),
         last_round=None,
     )
 

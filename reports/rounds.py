@@ -76,12 +76,12 @@ def check_comparable(names: Iterable[str], columns: Iterable[Column], earlier: R
 
 
 def lost(record: RunRecord) -> list[Change]:
-    """Killed in the last round, survives now."""
+    """Killed in the last round, survives now, in a column of the tree under review."""
     return _changes(record, "killed", "survived")
 
 
 def gained(record: RunRecord) -> list[Change]:
-    """Survived in the last round, killed now."""
+    """Survived in the last round, killed now, in a column of the tree under review."""
     return _changes(record, "survived", "killed")
 
 
@@ -98,7 +98,8 @@ def _changes(record: RunRecord, before: str, after: str) -> list[Change]:
         Change(mutant, column, then, now)
         for mutant in record.mutants
         for column, then in last.then.get(mutant.name, {}).items()
-        if (now := mutant.results.get(column)) is not None and (then.status, now.status) == (before, after)
+        if (now := mutant.results.get(column)) is not None and not now.compared
+        if (then.status, now.status) == (before, after)
     ]
 
 

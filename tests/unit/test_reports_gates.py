@@ -121,6 +121,12 @@ def test_without_a_card_there_is_no_word_of_gates() -> None:
     assert gate_counts(record_of((CPU, not_run), {"a": {"head:cpu": KILLED}})) == []
 
 
+def test_a_tree_that_only_stands_beside_the_one_under_review_is_not_counted() -> None:
+    beside = column("main:cuda", ON_CARD, compared=True)
+    record = record_of((CPU, CUDA, beside), {"a": {"head:cpu": KILLED, "main:cuda": SURVIVED_ON_CARD}})
+    assert [count.tree for count in gate_counts(record)] == ["head"]
+
+
 def test_each_tree_is_counted_for_itself() -> None:
     columns = (CPU, CUDA, column("base:cpu", ON_CPU), column("base:cuda", ON_CARD))
     on_head = {"head:cpu": SURVIVED, "head:cuda": KILLED_BY_MARKED}
