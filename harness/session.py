@@ -21,6 +21,7 @@ from fastlora_verify.harness.loading import load as load
 from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.raising import raising_sources
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
+from fastlora_verify.harness.records import compared, read_previous
 from fastlora_verify.harness.revision import cpu_model
 from fastlora_verify.harness.run import run_columns
 from fastlora_verify.harness.run_folder import RECORD, keep, near, record_in
@@ -142,7 +143,9 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
             columns = ready(session.fitted(trees), selection)
             check_whole(columns[0].loaded, selection, [one.loaded for one in columns[1:]])
             tell_faults([one.loaded for one in columns], events)
-            return session.kept(_mutated(session, columns, events))
+            mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
+            earlier = read_previous(request.previous, mutants, ((c.column.id, c.column.device) for c in columns))
+            return session.kept(compared(_mutated(session, columns, events), earlier, request.previous))
     except Conflicts as found:
         return session.kept(stopped_record(session.target, session.told(), found))
 

@@ -8,17 +8,22 @@ import typer
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     PROGRAM,
+    Against,
+    Columns,
     Devices,
     Families,
     JsonFile,
     Kernels,
+    MergedOnto,
     Names,
     Previous,
     Python,
+    RebasedOnto,
     ReportFile,
     RunDir,
     ShowOutput,
     TargetPath,
+    Upstream,
 )
 from fastlora_verify.harness.exit_code import of_run
 
@@ -32,6 +37,11 @@ def mutate(
     target: TargetPath = None,
     tests: Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")] = None,
     device: Devices = None,
+    column: Columns = None,
+    against: Against = None,
+    merged_onto: MergedOnto = None,
+    rebased_onto: RebasedOnto = None,
+    upstream: Upstream = None,
     audit: Annotated[int, typer.Option(min=0, help="Run N mutants and every survivor again, plain.")] = 0,
     python: Python = None,
     previous: Previous = None,
@@ -57,6 +67,7 @@ def mutate(
         target=target,
         python=python,
         devices=tuple(device or ["cpu"]),
+        columns=arguments.wanted(column, against, merged_onto, rebased_onto, upstream),
         tests=tuple(tests or ()),
         run_dir=run_dir,
         json=json,

@@ -30,3 +30,23 @@ Previous = Annotated[
 RunDir = Annotated[
     Path | None, typer.Option("--run-dir", help="Results and logs of runs. Default: .fastlora-verify/TARGET.")
 ]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="SPEC",
+        help="source=REV[+FILE.diff],tests=REV[+FILE.diff],device=cpu; each part may be missing. Repeatable.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(metavar="REV", help="Three columns: this tree; it with REV's tests; REV's source with its tests."),
+]
+MergedOnto = Annotated[
+    list[str] | None,
+    typer.Option("--merged-onto", metavar="REV...", help="Run HEAD merged onto REV, onto several in their order."),
+]
+RebasedOnto = Annotated[str | None, typer.Option("--rebased-onto", metavar="REV", help="Run HEAD rebased onto REV.")]
+Upstream = Annotated[
+    str | None, typer.Option(metavar="REV", help="With --rebased-onto: leave out the commits up to REV.")
+]
