@@ -17,8 +17,7 @@ _WAYS = {
     "argument": "each seed is the value of its argument {argument}",
     "shift": "its arguments hold no seed, so each seed is added to those that it sets itself ({given}); seed 0 is the "
     "test as written",
-    "streams": "it sets no seed, so Python's, NumPy's and torch's global streams start at each seed; seed 0 is the "
-    "test as written",
+    "streams": "it sets no seed, so Python's, NumPy's and torch's global streams start at each seed",
     "environment": "each seed is given in the environment, and nothing else is changed",
     "repeat": "each run is a pytest of its own, and nothing is changed",
     "": "",
@@ -44,7 +43,7 @@ def summary(arm: Arm, unit: str) -> str:
         return f"not run{f': {prose(why, 160)}' if why else ''}"
     passing = [one for one in run if one.outcome in GOOD]
     failing = [one for one in run if one.outcome not in GOOD]
-    told = [f"**{len(passing)} of {len(run)}** {unit}s {'passes' if len(passing) == 1 else 'pass'}"]
+    told = [f"**{len(passing)} of {len(run)}** {unit}s pass"]
     told += [_failed(one, unit) for one in failing[:_NAMED]]
     if len(failing) > _NAMED:
         told.append(f"{len(failing) - _NAMED} more fail")
@@ -65,6 +64,8 @@ def figure(measured: Measured | None) -> str:
     value = f"{_number(measured.value)}{measured.unit}"
     if measured.limit is None:
         return value
+    if _number(measured.value) == _number(measured.limit) and measured.value != measured.limit:
+        value = f"{measured.value:.6g}{measured.unit}"
     return f"{value} ({'at least' if measured.least else 'limit'} {_number(measured.limit)}{measured.unit})"
 
 

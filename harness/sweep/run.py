@@ -91,6 +91,7 @@ class _Sweep:
         lines = (probes.triggered or probes.reached) if probes else ()
         self._probed = (Probed(mutant.path, (), lines),) if mutant and lines else ()
         self._notes: list[str] = []
+        self._unseeded: list[str] = []  # arms that set no seed
         self._seeds_given = bool(ask.seeds) and not ask.env  # by us, to the test itself
 
     def run(self, device: Device) -> SweepColumn:
@@ -146,7 +147,7 @@ class _Sweep:
         for mode in ("fork", "spawn") if self._pool.warm.forks else ("spawn",):
             if mode == "spawn" and self._pool.warm.forks:
                 self._pool.use_new_interpreters()
-            ours = Alone((items[0].select,), _sweep(jobs.AS_WRITTEN, sorted(tests)), _FIGURES)
+            ours = Alone((items[0].select,), _sweep(jobs.NOTED, sorted(tests)), _FIGURES)
             plain = Alone((items[0].select,), None)
             results = self._all(
                 [
@@ -164,10 +165,12 @@ class _Sweep:
         red = [test for test, category in there.items() if category in ("failed", "error")]
         if red:
             self._notes.append(f"as written, {len(red)} of {len(there)} arms with their own seeds fail: {red[0]}")
+        noted = [line for line in results[jobs.SUITE].lines if line["event"] == "swept"]
+        self._unseeded = [line["arm"] for line in noted if not line["given"]]
         return limits_of(self._options, results[jobs.SUITE].end), mode
 
     def _task(self, number: int, items: Sequence[Item], arms: Sequence[str], kind: str, limits: Limits) -> Task:
-        sweep = _sweep(jobs.SEEDED if self._seeds_given else jobs.AS_WRITTEN, arms, number)
+        sweep = _sweep(jobs.SEEDED if self._seeds_given else jobs.AS_WRITTEN, arms, number, self._unseeded)
         env = dict.fromkeys(self._ask.env, str(number))
         alone = Alone((items[0].select,), sweep, _FIGURES, env)
         bounds = plain_limits(limits) if kind == jobs.PLAIN else limits
@@ -191,8 +194,8 @@ class _Sweep:
             self._tell(f"{self._column.id}: {done}/{total}")
 
 
-def _sweep(mode: str, wanted: Sequence[str] = (), seed: int = 0) -> dict[str, object]:
-    return {"mode": mode, "wanted": list(wanted), "seed": seed}
+def _sweep(mode: str, wanted: Sequence[str] = (), seed: int = 0, unseeded: Sequence[str] = ()) -> dict[str, object]:
+    return {"mode": mode, "wanted": list(wanted), "seed": seed, "unseeded": list(unseeded)}
 
 
 def _outcomes(result: StageResult, tests: set[str]) -> dict[str, str]:
