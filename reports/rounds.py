@@ -98,7 +98,7 @@ def _changes(record: RunRecord, before: str, after: str) -> list[Change]:
         Change(mutant, column, then, now)
         for mutant in record.mutants
         for column, then in last.then.get(mutant.name, {}).items()
-        if (now := mutant.results.get(column)) is not None and not now.compared
+        if (now := mutant.results.get(column)) is not None and not now.beside
         if (then.status, now.status) == (before, after)
     ]
 

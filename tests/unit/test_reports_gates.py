@@ -122,7 +122,7 @@ def test_without_a_card_there_is_no_word_of_gates() -> None:
 
 
 def test_a_tree_that_only_stands_beside_the_one_under_review_is_not_counted() -> None:
-    beside = column("main:cuda", ON_CARD, compared=True)
+    beside = column("main:cuda", ON_CARD, beside=True)
     record = record_of((CPU, CUDA, beside), {"a": {"head:cpu": KILLED, "main:cuda": SURVIVED_ON_CARD}})
     assert [count.tree for count in gate_counts(record)] == ["head"]
 

@@ -120,8 +120,8 @@ def test_a_mutant_that_still_dies_on_a_card_and_no_longer_in_ci_is_lost() -> Non
 
 
 def test_a_column_that_only_stands_beside_the_tree_under_review_raises_no_alarm() -> None:
-    beside = dataclasses.replace(SURVIVED, compared=True)
-    now = record_of((column("head:cpu", ON_CPU, compared=True),), {"lost": {"head:cpu": beside}})
+    beside = dataclasses.replace(SURVIVED, beside=True)
+    now = record_of((column("head:cpu", ON_CPU, beside=True),), {"lost": {"head:cpu": beside}})
     text = render(with_last_round(now, THEN, "old.json"))
     assert "### Killed in the last round" not in text
     assert "that the last round killed" not in text
