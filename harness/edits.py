@@ -26,6 +26,12 @@ class Edits:
     replaces: tuple[tuple[str, str, str], ...] = ()  # (old text, new text, scope)
     patches: tuple[Path, ...] = ()  # unified diffs
 
+    def each(self) -> list[Edits]:
+        """Every edit alone."""
+        inserts = [Edits(inserts=(one,)) for one in self.inserts]
+        replaces = [Edits(replaces=(one,)) for one in self.replaces]
+        return [*inserts, *replaces, *(Edits(patches=(one,)) for one in self.patches)]
+
     def __bool__(self) -> bool:
         return bool(self.inserts or self.replaces or self.patches)
 

@@ -45,6 +45,8 @@ def of_run(record: RunRecord) -> ExitCode:
         applying.add(ExitCode.NOTHING_TO_RUN)
     if record.faults or (record.audit and record.audit.differences):
         applying.add(ExitCode.FAULT)
+    if record.faults_elsewhere:
+        applying.add(ExitCode.USAGE)
     return next(code for code in ORDER if code in applying)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastlora_verify.harness.errors import NothingToRun, TargetError
+from fastlora_verify.harness.errors import TargetError
+from fastlora_verify.harness.own import nothing_left, own_mutants, with_base
 from fastlora_verify.harness.plan import Events
 from fastlora_verify.harness.roles import check_roles, modules_of
 from fastlora_verify.harness.selection import Selection, check_allowances, select, wanted_mutations
@@ -15,7 +16,6 @@ from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.target_file import load_target
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.mutations.plan import Plan, plan_mutants
-from fastlora_verify.mutations.registry import MUTATIONS
 from fastlora_verify.mutations.source import SourceFile
 
 
@@ -28,6 +28,7 @@ class Loaded:
     plan: Plan
     mutants: tuple[Mutant, ...]
     no_sites: tuple[NoSite, ...]  # of the kernels that were asked for
+    not_made: tuple[NoSite, ...] = ()  # hunks of a change that can't be put back alone
 
     @property
     def kernels(self) -> set[str]:
@@ -38,7 +39,7 @@ class Loaded:
 def load(path: Path | None, selection: Selection, events: Events | None = None) -> Loaded:
     """Reads the target, plans and selects. Raises TargetError, UnknownName or NothingToRun."""
     target = load_target(path)
-    loaded = planned(target, read_sources(target), selection)
+    loaded = planned(target, read_sources(target), with_base(selection, target))
     check_whole(loaded, selection)
     if events is not None:
         tell_faults([loaded], events)
@@ -48,14 +49,17 @@ def load(path: Path | None, selection: Selection, events: Events | None = None) 
 def planned(target: Target, sources: Mapping[str, SourceFile], selection: Selection) -> Loaded:
     """The mutants of these sources. Raises TargetError, UnknownName or NothingToRun."""
     mutations = wanted_mutations(selection, target)
-    if not mutations:
-        raise NothingToRun("nothing to run: no mutation of the names given is of the families given")
     check_roles(target, sources)
+    own = own_mutants(target, sources, selection)
+    if not mutations and not own.mutants:
+        raise nothing_left(own)
     instruments = [name for name in target.instruments if name in sources]
-    plan = plan_mutants(sources, target.kernels, instruments, mutations)
+    plan = plan_mutants(sources, target.kernels, instruments, mutations) if mutations else Plan((), (), ())
+    plan = replace(plan, faults_elsewhere=(*selection.offered.faults, *plan.faults_elsewhere))
     asked = selection.kernels or tuple(kernel.name for kernel in target.kernels)
     no_sites = tuple(no for no in plan.no_sites if no.kernel in asked)
-    return Loaded(target, sources, plan, select(plan, selection), no_sites)
+    chosen = select(plan, selection.of_catalogue()) if mutations else ()
+    return Loaded(target, sources, plan, (*chosen, *own.mutants), no_sites, own.no_sites)
 
 
 def fitting(target: Target, where: str) -> tuple[Target, dict[str, SourceFile], tuple[str, ...]]:
@@ -94,7 +98,7 @@ def nothing_of(target: Target, sources: Mapping[str, SourceFile]) -> Loaded:
 
 def check_whole(loaded: Loaded, selection: Selection, others: Iterable[Loaded] = ()) -> None:
     """Raises TargetError for an allowance that matches no mutant of a whole plan, in none of the trees."""
-    if wanted_mutations(selection, loaded.target) == MUTATIONS:
+    if selection.is_whole:
         mutants = (mutant for one in (loaded, *others) for mutant in one.plan.mutants)
         check_allowances(replace(loaded.plan, mutants=tuple(mutants)), loaded.target)
 
@@ -103,3 +107,5 @@ def tell_faults(several: Iterable[Loaded], events: Events) -> None:
     """Says which mutations made something that is no mutant."""
     for fault in dict.fromkeys(fault for loaded in several for fault in loaded.plan.faults):
         events.note(f"a fault of fastlora-verify, this mutant is not run: {fault}")
+    for fault in dict.fromkeys(fault for loaded in several for fault in loaded.plan.faults_elsewhere):
+        events.note(f"a fault of a mutation from elsewhere, it is not run: {fault}")

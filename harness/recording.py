@@ -37,6 +37,7 @@ def run_record(
     mutants: Sequence[Mutant] = (),
     no_sites: Sequence[NoSite] = (),
     faults: tuple[str, ...] = (),
+    faults_elsewhere: tuple[str, ...] = (),
 ) -> record.RunRecord:
     """The record of a run of `mutants` in the columns of `outcomes`."""
     results = [{outcome.mutant: outcome for outcome in column.mutants} for column in outcomes]
@@ -58,6 +59,7 @@ def run_record(
         mutants=tuple(_mutant(mutant, by_column, compared, target) for mutant in mutants),
         no_sites=tuple(record.NoSiteRecord(**asdict(no)) for no in no_sites),
         faults=faults,
+        faults_elsewhere=faults_elsewhere,
         oracles=tuple(_oracle(a, o.column.id) for o in outcomes for a in o.oracles),
         audit=_audit(outcomes),
         saved_as=told.saved_as,

@@ -18,6 +18,7 @@ from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, Pyth
 from fastlora_verify.harness.loading import Loaded as Loaded
 from fastlora_verify.harness.loading import check_whole, tell_faults
 from fastlora_verify.harness.loading import load as load
+from fastlora_verify.harness.own import with_base
 from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.raising import raising_sources
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
@@ -140,7 +141,7 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     session = _Session(request, request.tests)
     try:
         with session.trees() as trees:
-            columns = ready(session.fitted(trees), selection)
+            columns = ready(session.fitted(trees), with_base(selection, session.target))
             check_whole(columns[0].loaded, selection, [one.loaded for one in columns[1:]])
             tell_faults([one.loaded for one in columns], events)
             mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
@@ -164,8 +165,11 @@ def _mutated(session: _Session, columns: Sequence[Ready], events: Events) -> Run
     silent = [why_not_asked(one.loaded.target) for one in columns]
     told = session.told(*([f"no oracle was asked: {silent[0]}"] if session.request.oracles and all(silent) else []))
     first = columns[under_review(session.specs).index(True)].loaded
-    faults = tuple(dict.fromkeys(fault for one in columns for fault in one.loaded.plan.faults))
-    return run_record(session.target, told, session.named(all_fitted, outcomes), mutants, first.no_sites, faults)
+    plans = [one.loaded.plan for one in columns]
+    faults = tuple(dict.fromkeys(fault for plan in plans for fault in plan.faults))
+    elsewhere = tuple(dict.fromkeys(fault for plan in plans for fault in plan.faults_elsewhere))
+    no_sites = (*first.no_sites, *first.not_made)
+    return run_record(session.target, told, session.named(all_fitted, outcomes), mutants, no_sites, faults, elsewhere)
 
 
 def _options(session: _Session, one: Ready) -> RunOptions:

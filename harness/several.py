@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fastlora_verify.harness.column_trees import Tree
 from fastlora_verify.harness.columns import ColumnSpec
-from fastlora_verify.harness.errors import Failure, NothingToRun, UnknownName
+from fastlora_verify.harness.errors import EditError, Failure, NothingToRun, UnknownName
 from fastlora_verify.harness.loading import Loaded, fitting, nothing_of, planned
 from fastlora_verify.harness.plan import NO_SITE, NOT_RUN, Column, ColumnOutcome, MutantOutcome, OfTree
 from fastlora_verify.harness.revision import digest_of_sources, digest_of_tests
@@ -34,7 +34,7 @@ class Fitted:
         """What its tree is called."""
         return self.tree.source.name
 
-    def told(self, *, compared: bool) -> OfTree:
+    def told(self, *, beside: bool) -> OfTree:
         """Its tree, for the record."""
         return OfTree(
             source=self.tree.source.name,
@@ -42,7 +42,7 @@ class Fitted:
             source_rev=self.tree.source.commit or digest_of_sources(self.sources),
             tests_rev=self.tree.tests.commit or digest_of_tests(self.target, self.tests),
             digest=self.tree.digest,
-            compared=compared,
+            beside=beside,
         )
 
 
@@ -83,8 +83,11 @@ def ready(columns: Sequence[Fitted], selection: Selection) -> list[Ready]:
         key = (texts, one.target.kernels, one.target.instruments)
         if key not in plans:
             try:
-                plans[key] = planned(one.target, one.sources, selection)
-            except (NothingToRun, UnknownName) as failure:
+                lenient = replace(selection, lenient=not one.tree.is_own)
+                plans[key] = planned(one.target, one.sources, lenient)
+            except (NothingToRun, UnknownName, EditError) as failure:
+                if one.tree.is_own and isinstance(failure, EditError):
+                    raise
                 failures.append(failure)
                 plans[key] = nothing_of(one.target, one.sources)
         found.append(Ready(one, replace(plans[key], target=one.target)))

@@ -74,6 +74,7 @@ def what_ran(record: RunRecord, *, suite: bool = True) -> str:
     rows = [[*_tree(column), *(_suite(column) if suite else [])] for column in record.columns]
     notes = _notes(record.columns)
     notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
+    notes += [f"a mutation from elsewhere is broken, it was not run: {prose(f)}" for f in record.faults_elsewhere]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
     parts = (table(headers, rows), _runs(record), summary(record), "\n".join(f"- {note}" for note in notes))

@@ -282,6 +282,7 @@ class RunRecord:
     mutants: tuple[MutantRecord, ...] = ()
     no_sites: tuple[NoSiteRecord, ...] = ()
     faults: tuple[str, ...] = ()  # mutations that made something that is no mutant: a fault of this tool
+    faults_elsewhere: tuple[str, ...] = ()  # the same of mutations that a file or another package offers
     oracles: tuple[OracleRecord, ...] = ()  # on the unmutated kernels
     audit: Audit | None = None
     saved_as: str = ""  # where this record lies as JSON, as the user knows the place
