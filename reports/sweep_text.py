@@ -87,7 +87,7 @@ def _what_ran(record: SweepRecord) -> str:
     libraries = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
     versions = [f"{name} {prose(getattr(env, name), 40)}" for name in libraries if getattr(env, name)]
     machine = [prose(name, 80) for name in (env.cpu, env.device_name) if name]
-    where = f"on {prose(record.target, 80)} ({code(record.source_rev[:19], 40)})"
+    where = f"on {prose(record.target, 80)}"
     if record.mutant:
         where += f" with the mutant {code(record.mutant, 200)}"
     started = prose(record.started_at[:16].replace("T", " "))
@@ -95,7 +95,17 @@ def _what_ran(record: SweepRecord) -> str:
     notes = [f"- {prose(column.id, 40)}: {prose(note)}" for column in record.columns for note in column.notes]
     notes += [f"- {prose(c.id, 40)}: not run: {prose(c.not_run)}" for c in record.columns if c.not_run is not None]
     whole = ", ".join([*versions, *machine])
-    return paragraphs(f"{ran} with fastlora-verify {prose(record.tool_version, 40)}; {whole}.", "\n".join(notes))
+    trees = [_tree(column, several=len(record.columns) > 1) for column in record.columns]
+    return paragraphs(
+        f"{ran} with fastlora-verify {prose(record.tool_version, 40)}; {whole}.", "\n".join([*trees, *notes])
+    )
+
+
+def _tree(column: SweepColumn, *, several: bool) -> str:
+    rev = code(column.source_rev[:19], 40)
+    tests = f", tests of {prose(column.tests, 80)}" if column.tests != column.source else ""
+    where = f"- {prose(column.id, 40)}: " if several else "Source: "
+    return f"{where}{prose(column.source, 80)} ({rev}){tests}"
 
 
 def _column(column: SweepColumn, record: SweepRecord) -> list[Part]:
