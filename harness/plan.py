@@ -144,7 +144,7 @@ class MutantOutcome:
 
 @dataclass(frozen=True)
 class Control:
-    """A control that was green."""
+    """A control and what it found."""
 
     name: str  # "unmutated" | "warm equals cold" | "identity" | "raise"
     seconds: float
@@ -191,7 +191,7 @@ class OfTree:
     source_rev: str = ""  # a commit where it is exactly one, else a digest
     tests_rev: str = ""
     digest: str = ""  # of all its files; "": not looked at
-    compared: bool = False  # beside the tree under review: shown, and deciding nothing
+    beside: bool = False  # beside the tree under review: shown, and deciding nothing
 
 
 @dataclass(frozen=True)
@@ -213,5 +213,5 @@ class ColumnOutcome:
     notes: tuple[str, ...] = ()
     blobs: Blobs = field(default_factory=Blobs)  # what was run, by content
     no_device: bool = False
-    red: str = ""  # the control that is red; `reason` says what it found
+    red: Control | None = None  # that was not green
     tree: OfTree = OfTree()

@@ -42,7 +42,7 @@ def run_record(
     """The record of a run of `mutants` in the columns of `outcomes`."""
     results = [{outcome.mutant: outcome for outcome in column.mutants} for column in outcomes]
     by_column = dict(zip((column.column.id for column in outcomes), results, strict=True))
-    compared = {outcome.column.id for outcome in outcomes if outcome.tree.compared}
+    beside = {outcome.column.id for outcome in outcomes if outcome.tree.beside}
     return record.RunRecord(
         tool_version=told.tool_version,
         command=told.command,
@@ -56,7 +56,7 @@ def run_record(
         ),
         environment=_environment(outcomes, told),
         columns=tuple(_column(outcome, told) for outcome in outcomes),
-        mutants=tuple(_mutant(mutant, by_column, compared, target) for mutant in mutants),
+        mutants=tuple(_mutant(mutant, by_column, beside, target) for mutant in mutants),
         no_sites=tuple(record.NoSiteRecord(**asdict(no)) for no in no_sites),
         faults=faults,
         faults_elsewhere=faults_elsewhere,
@@ -96,7 +96,7 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         source_rev=outcome.tree.source_rev,
         tests_rev=outcome.tree.tests_rev,
         tree_digest=outcome.tree.digest,
-        compared=outcome.tree.compared,
+        beside=outcome.tree.beside,
         baseline=record.Baseline(**asdict(base.counts), seconds=base.seconds) if base else None,
         controls=_controls(outcome),
         mode=cast(record.Mode, outcome.mode),
@@ -113,12 +113,11 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
 
 
 def _controls(outcome: plan.ColumnOutcome) -> tuple[record.Control, ...]:
-    green = [
-        record.Control(name=control.name, ok=True, summary=control.detail, seconds=control.seconds)
-        for control in outcome.controls
-    ]
-    red = [record.Control(name=outcome.red, ok=False, summary=outcome.reason)] if outcome.red else []
-    return (*green, *red)
+    found = [*outcome.controls, *([outcome.red] if outcome.red is not None else [])]
+    return tuple(
+        record.Control(name=one.name, ok=one is not outcome.red, summary=one.detail, seconds=one.seconds)
+        for one in found
+    )
 
 
 def _printed(found: plan.Printed) -> record.Printed:
@@ -129,7 +128,7 @@ def _printed(found: plan.Printed) -> record.Printed:
 def _mutant(
     mutant: Mutant,
     by_column: Mapping[str, Mapping[str, plan.MutantOutcome]],
-    compared: Set[str],
+    beside: Set[str],
     target: Target,
 ) -> record.MutantRecord:
     outcomes = {column: found[mutant.name] for column, found in by_column.items() if mutant.name in found}
@@ -143,13 +142,13 @@ def _mutant(
         scope=mutant.scope,
         gist=mutant.gist,
         diff=mutant.diff,
-        results={column: _result(outcome, compared=column in compared) for column, outcome in outcomes.items()},
+        results={column: _result(outcome, beside=column in beside) for column, outcome in outcomes.items()},
         oracles=tuple(_oracle(a, column) for column, outcome in outcomes.items() for a in outcome.oracles),
         allowed=allowance_of(mutant.name, target),
     )
 
 
-def _result(outcome: plan.MutantOutcome, *, compared: bool) -> record.Result:
+def _result(outcome: plan.MutantOutcome, *, beside: bool) -> record.Result:
     return record.Result(
         **asdict(outcome.counts),
         status=cast(record.Status, outcome.status),
@@ -164,7 +163,7 @@ def _result(outcome: plan.MutantOutcome, *, compared: bool) -> record.Result:
         ),
         seconds=outcome.seconds,
         note=outcome.reason,
-        compared=compared,
+        beside=beside,
     )
 
 

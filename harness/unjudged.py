@@ -10,8 +10,10 @@ from fastlora_verify.harness.blobs import Blobs
 from fastlora_verify.harness.controls import UNMUTATED, Red
 from fastlora_verify.harness.device import Device
 from fastlora_verify.harness.errors import NothingToRun
-from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, MutantOutcome
+from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Control, MutantOutcome
 from fastlora_verify.mutations.base import Mutant
+
+_NAMED = 3  # so many tests that pass on a red tree are named
 
 
 def not_run(column: Column, mutants: Sequence[Mutant], device: Device, blobs: Blobs, reason: str) -> ColumnOutcome:
@@ -33,8 +35,13 @@ def red_column(
     """The column with the counts of its unmutated suite, where that came to its end."""
     if isinstance(red, NothingToRun):
         outcome = not_run(column, mutants, device, blobs, "no test is collected there")
-        return replace(outcome, red=UNMUTATED)
+        return replace(outcome, red=Control(UNMUTATED, 0.0, "no test is collected"))
     what = "the unmutated suite" if red.control == UNMUTATED else f"control {red.control!r}"
     told = f"{what} is red there" + ("" if red.suite else f": {red.problem}")
     outcome = not_run(column, mutants, device, blobs, told)
-    return replace(outcome, red=red.control, baseline=baseline_of(*red.suite) if red.suite else None)
+    if red.suite is None:
+        return replace(outcome, red=Control(red.control, 0.0, red.problem))
+    facts, end = red.suite
+    green = [test for test, case in facts.tests.items() if case.category == "passed"]
+    few = f"; these pass: {', '.join(green)}" if 0 < len(green) <= _NAMED else ""
+    return replace(outcome, red=Control(red.control, end.seconds, red.problem + few), baseline=baseline_of(facts, end))
