@@ -61,7 +61,6 @@ def merge(named: Sequence[tuple[str, RunRecord]]) -> RunRecord:
         no_sites=_union(record.no_sites for record in records),
         faults=_union(record.faults for record in records),
         faults_elsewhere=_union(record.faults_elsewhere for record in records),
-        faults_elsewhere=_union(record.faults_elsewhere for record in records),
         oracles=tuple(_renamed(answer, names[i]) for i, record in enumerate(records) for answer in record.oracles),
         audit=_audit(records, names),
         saved_as=" and ".join(name for name, _ in named),
