@@ -107,6 +107,17 @@ class RedControl(Failure):
         super().__init__(text + (f"; {hint}" if hint else ""))
 
 
+class NoTree(Failure):
+    """A merge or a rebase conflicts, so that there is nothing that a test could be run on."""
+
+    exit_code = ExitCode.RED_CONTROL
+
+    def __init__(self, step: str, conflicts: Sequence[tuple[str, str]]) -> None:
+        told = ", ".join(f"{path} ({kind})" for path, kind in conflicts[:5])
+        more = f" and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
+        super().__init__(f"{step} conflicts in {told}{more}; nothing was run")
+
+
 class NothingToRun(Failure):
     """The selection is empty."""
 

@@ -13,11 +13,12 @@ from fastlora_verify.harness.byhand import only_one
 from fastlora_verify.harness.column_trees import trees_of
 from fastlora_verify.harness.columns import ids_of, specs_of
 from fastlora_verify.harness.device import Device
-from fastlora_verify.harness.errors import NoDevice, NothingToRun, TargetError, UsageError
+from fastlora_verify.harness.errors import NoDevice, NothingToRun, NoTree, TargetError, UsageError
 from fastlora_verify.harness.loading import load
 from fastlora_verify.harness.plan import Column, RunOptions
 from fastlora_verify.harness.revision import cpu_model, digest_of_sources
 from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
+from fastlora_verify.harness.scratch_git import Conflicts
 from fastlora_verify.harness.selection import Selection
 from fastlora_verify.harness.several import Fitted, fitted
 from fastlora_verify.harness.sweep.run import Ask, Tell, sweep_column
@@ -60,9 +61,12 @@ def sweep(request: session.Request, wish: Wish, tell: Tell) -> SweepRecord:
     test, paths = _place(target, wish.test)
     ask = Ask(test, paths, () if wish.runs else wish.seeds or SEEDS, wish.runs, wish.env, mutant)
     columns = [Column(name, spec.device) for name, spec in zip(ids_of(specs), specs, strict=True)]
-    with trees_of(target, request.columns, specs, paths, run_dir) as trees:
-        several = fitted(list(zip(columns, trees, strict=True)), paths)
-        swept = [_column(one, ask, options, tell, alone=len(specs) == 1) for one in several]
+    try:
+        with trees_of(target, request.columns, specs, paths, run_dir) as trees:
+            several = fitted(list(zip(columns, trees, strict=True)), paths)
+            swept = [_column(one, ask, options, tell, alone=len(specs) == 1) for one in several]
+    except Conflicts as found:
+        raise NoTree(found.step, [(one.path, one.kind) for one in found.conflicts]) from found
     devices = [device for _, device in swept if device is not None]
     saved_as = request.json or run_dir / RECORD
     record = SweepRecord(
