@@ -13,10 +13,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastlora_verify.harness.errors import FileError, NothingToRun, UsageError
+from fastlora_verify.harness.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from fastlora_verify.harness.columns import Wanted
+    from fastlora_verify.harness.edit_options import Asked
     from fastlora_verify.harness.selection import Selection
     from fastlora_verify.reports.record import RunRecord
 
@@ -24,7 +25,14 @@ _PATH = re.compile(r"[^-@][^@]*(/|\.py(::.*)?$)[^@]*|[^-@][^@]*::[^@]*")  # what
 
 
 def spread(argv: Sequence[str]) -> list[str]:
-    """`--tests a.py b.py` as `--tests a.py --tests b.py`, and so for every option that takes several words."""
+    """`--tests a.py b.py` as `--tests a.py --tests b.py`, and so for every option that takes several words.
+
+    Edits come with their scopes. Raises UsageError where one has none.
+    """
+    if any(word.partition("=")[0] in ("--insert", "--replace", "--at", "--reverts") for word in argv):
+        from fastlora_verify.harness.edit_options import paired
+
+        argv = paired(argv)
     words: list[str] = []
     option: str | None = None
     for position, word in enumerate(argv):
@@ -62,16 +70,20 @@ _SPREAD: dict[str, Callable[[str], bool]] = {
 
 
 def selection(
-    names: list[str] | None, kernels: list[str] | None, families: list[str] | None, *, everything: bool
+    names: list[str] | None,
+    kernels: list[str] | None,
+    families: list[str] | None,
+    asked: Asked | None = None,
+    *,
+    everything: bool,
 ) -> Selection:
     """What to run. Raises NothingToRun if nothing was named, UsageError if names stand beside --all."""
-    from fastlora_verify.harness.selection import Selection
+    from fastlora_verify.harness import edit_options
 
     if everything and names:
         raise UsageError(f"--all and the name {names[0]!r} contradict each other; give one of them")
-    if not (everything or names or kernels or families):
-        raise NothingToRun("nothing to run: name mutations, or give --all, --kernel or --family")
-    return Selection(tuple(names or ()), tuple(kernels or ()), tuple(families or ()))
+    own = asked if asked is not None else edit_options.Asked()
+    return edit_options.selection(names or (), kernels or (), families or (), own, everything=everything)
 
 
 def wanted(

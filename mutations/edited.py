@@ -115,7 +115,7 @@ def _unbound(edit: FileEdit) -> list[Unbound]:
 def _told(name: Unbound) -> str:
     where = f" in {name.where}" if name.where else ""
     if name.said:
-        return f"brings in the unbound name {name.name!r}: it has no value there{where}"
+        return f"brings in the unbound name {name.name!r}, which has no value there{where}"
     leaves = "may leave" if name.perhaps else "leaves"
     return f"{leaves} the name {name.name!r} unbound{where}, where other code reads it"
 

@@ -9,17 +9,23 @@ from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     PROGRAM,
     Against,
+    At,
     Columns,
     Devices,
     Families,
+    Inserts,
     JsonFile,
     Kernels,
     MergedOnto,
+    Mutations,
     Names,
+    Patches,
     Previous,
     Python,
     RebasedOnto,
+    Replaces,
     ReportFile,
+    Reverts,
     RunDir,
     ShowOutput,
     TargetPath,
@@ -34,6 +40,12 @@ def mutate(
     everything: Annotated[bool, typer.Option("--all", help="Every mutant of the target.")] = False,
     kernel: Kernels = None,
     family: Families = None,
+    insert: Inserts = None,
+    replace: Replaces = None,
+    at: At = None,
+    patch: Patches = None,
+    reverts: Reverts = None,
+    mutations: Mutations = None,
     target: TargetPath = None,
     tests: Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")] = None,
     device: Devices = None,
@@ -58,10 +70,12 @@ def mutate(
 ) -> int:
     """Break the kernels, one small edit at a time, and report which edits the tests notice."""
     from fastlora_verify.harness import session
+    from fastlora_verify.harness.edit_options import asked
     from fastlora_verify.harness.progress import progress
     from fastlora_verify.reports.markdown import render
 
-    selection = arguments.selection(names, kernel, family, everything=everything)
+    own = asked(insert, replace, patch, reverts, mutations, against)
+    selection = arguments.selection(names, kernel, family, own, everything=everything)
     request = session.Request(
         command=(PROGRAM, *context.obj),
         target=target,
