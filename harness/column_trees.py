@@ -168,7 +168,7 @@ class Trees:
         master = make_master(replace(self._target, root=top / inner, place=place, include=()), self._folder())
         master = add_included(self._target, master)
         shutil.rmtree(top)
-        empty = repository.submodules(revision.commit)
+        empty = self._git().all_objects.submodules(revision.commit)
         notes = (f"submodules of {revision.name} are left empty: {', '.join(empty)}",) if empty else ()
         return _Laid(master, Origin(revision.name, revision.commit), (), notes)
 
