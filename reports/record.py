@@ -173,6 +173,7 @@ class MutantRecord:
     scope: str
     gist: str
     diff: str
+    options: tuple[str, ...] = ()  # of the command line that make it: beside its name, or all of an edit
     results: Mapping[str, Result] = field(default_factory=dict)  # by column id
     oracles: tuple[OracleRecord, ...] = ()
     allowed: str | None = None  # the written reason of an allowance
@@ -270,6 +271,7 @@ class LastRound:
     same_blobs: tuple[str, ...] = ()  # ids of columns whose source and tests are the same by content
     same_source: tuple[str, ...] = ()  # whose source is the same, and not the tests
     other_versions: tuple[str, ...] = ()  # libraries that were others, in words
+    unmutated: Mapping[str, Counts] = field(default_factory=dict)  # by this record's column id
     then: Mapping[str, Mapping[str, Then]] = field(default_factory=dict)  # by mutant, then by this record's column id
     gone: tuple[Gone, ...] = ()
 

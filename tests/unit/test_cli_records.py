@@ -87,7 +87,7 @@ def test_one_byte_of_a_hash_edited_is_a_sentence_and_status_2(name: str, capsys:
 
 def test_previous_compares_with_an_earlier_record(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "report", "cpu.json", "--previous", "old.json")
-    assert "**1 mutant that the last round killed survives now.**" in text
+    assert "**1 mutant that the last round killed survives now, in `head:cpu`.**" in text
     assert "| mutation | `head:cpu` | last round |" in text
     assert "Last round: `old.json` of 2025-12-24 10:00 UTC" in text
 
@@ -157,7 +157,7 @@ def test_a_run_beside_the_last_round_says_what_its_tests_no_longer_see(monkeypat
         "mutate", "forward-left-behind", "--target", "tiny", "--json", "now.json", "--previous", "then.json"
     )
     assert status == 1
-    assert "**1 mutant that the last round killed survives now.**" in text
+    assert "**1 mutant that the last round killed survives now, in `head:cpu`.**" in text
     assert "the same source, other tests" in text
     assert "#### 1. `del module.forward` is skipped" in text
     record = rec.loads(Path("now.json").read_text())
