@@ -58,8 +58,8 @@ def side_differs(one: Of, other: Of, side: str) -> str | None:
             return None
         return "" if revisions[0] == revisions[1] else _each("revision ", revisions, one, other)
     if digests[0] != digests[1]:
-        lists = one.record.files.get(digests[0]), other.record.files.get(digests[1])
-        return _files_differ(*lists, one, other) if lists[0] and lists[1] else _each("", digests, one, other)
+        mine, theirs = one.record.files.get(digests[0]), other.record.files.get(digests[1])
+        return _files_differ(mine, theirs, one, other) if mine and theirs else _each("", digests, one, other)
     return _each("revision ", revisions, one, other) if contents and revisions[0] != revisions[1] else ""
 
 
