@@ -142,6 +142,7 @@ def _mutant(
         scope=mutant.scope,
         gist=mutant.gist,
         diff=mutant.diff,
+        options=mutant.options,
         results={column: _result(outcome, beside=column in beside) for column, outcome in outcomes.items()},
         oracles=tuple(_oracle(a, column) for column, outcome in outcomes.items() for a in outcome.oracles),
         allowed=allowance_of(mutant.name, target),

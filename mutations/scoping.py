@@ -232,7 +232,7 @@ def touched(body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
     """Names that some statements of one scope bind, and those that they delete."""
     bound: set[str] = set()
     deleted: set[str] = set()
-    for node in _own(body):
+    for node in own_nodes(body):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
@@ -248,7 +248,7 @@ def touched(body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
     return bound, deleted
 
 
-def _own(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+def own_nodes(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
     """The nodes of one scope: functions and classes in it are met, not entered."""
     stack: list[ast.AST] = list(body)
     while stack:
