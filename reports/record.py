@@ -96,6 +96,7 @@ class Column:
     beside: bool = False  # beside the tree under review: shown, and deciding nothing
     source_digest: str = ""  # of the contents of all its files; "": the record is older than this field
     tests_digest: str = ""
+    identity: str = ""  # of its revisions and digests together: an edit of one of them shows
     environment: Environment | None = None  # this column's own; None: as the run's
 
 
