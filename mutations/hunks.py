@@ -139,7 +139,7 @@ def _text(lines: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
 
 
 def _short(text: str) -> str:
-    flat = " ".join(text.split())
+    flat = " ".join(" ".join(line for line in text.splitlines() if not line.lstrip().startswith("#")).split())
     if not flat:
         return "(nothing)"
     return flat if len(flat) <= _GIST else f"{flat[: _GIST - 1]}…"
