@@ -49,6 +49,7 @@ for label in plain:
     if "(" in label:
         assert shift.given[label] == 1 + (label == "torch.manual_seed(5)"), (label, shift.given)
 assert shift.given["random.seed(12)"] == 1
+assert not any("cuda" in label for label in shift.given), "what seeding calls is shifted again"
 random.seed(); np.random.default_rng(); random.Random("text"), np.random.RandomState()
 shift.active = False
 shift.seed_streams()
