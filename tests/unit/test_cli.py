@@ -150,6 +150,19 @@ def test_bad_input_is_one_line_and_status_2(argv: list[str], says: str, capsys: 
     assert status == 2
 
 
+@pytest.mark.parametrize("inner", ["new", "src/deep/er", "tests", "link/new"])
+def test_a_mutant_is_not_written_into_a_folder_of_the_target(
+    inner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TINY, tmp_path / "tree")
+    (tmp_path / "tree/link").symlink_to("src")
+    before = sorted(tmp_path.rglob("*"))
+    status, line = failing(capsys, "apply", "delegates-always", "--target", "tree", "--to", f"tree/{inner}")
+    says = f"tree/{inner} lies inside the target {tmp_path}/tree, which is never written; give a folder outside of it"
+    assert (status, line) == (2, says)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
