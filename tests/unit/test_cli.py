@@ -137,7 +137,7 @@ def test_explain_says_what_a_mutation_is_and_takes_a_mutants_name(capsys: pytest
         (["oracle", "--seeds", "0"], "--seeds 0: not a number of seeds"),
         (["oracle", "--fixture", "width=3"], "--fixture width=3: no field 'width'; fields: widths, shape, rank"),
         (["oracle", "--fixture", "widths=a"], "--fixture widths=a: not a value like widths=8,12"),
-        (["oracle"], "has no fastlora_verify.kernels.database, so the oracles know none of its kernels"),
+        (["oracle"], "no kernel of the target has a patcher and a kind with sample models (linear, qkv, swiglu-mlp)"),
         (["apply", "delegates-*", "--to", "new"], " mutants; give the name of one: delegates-always@"),
         (["apply", "delegates-always", "--to", str(TINY)], "is the target itself, which is never written"),
     ],
