@@ -148,7 +148,7 @@ def _nearest(arm: Arm, unit: str) -> str:
         return ""
     known.sort(key=lambda pair: pair[0] or 0.0)
     worst, middle = known[-1][1], known[(len(known) - 1) // 2][1]
-    source = next((run.measured.source for _, run in reversed(known) if run.measured and run.measured.source), "")
+    source = middle.measured.source if middle.measured else ""
     where = f", in {code(f'assert {source}', 200)}" if source else ""
     return (
         f"Nearest to a limit: {unit} {worst.number} at {figure(worst.measured)}; the median of {len(known)} runs: "
