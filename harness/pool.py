@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,6 +189,17 @@ class Pool:
             worker.results.append(_result(stage, {"event": "lost"}, "", "", worker))
         done(task, worker.results)
         self._next(worker, waiting, busy, done)
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def may_fork(device: str, *, cold: bool = False) -> bool:
+    """A CUDA context does not survive a fork, nor do the threads that macOS's own libraries start."""
+    return sys.platform == "linux" and device == "cpu" and not cold
 
 
 def _result(stage: Stage, event: Mapping[str, Any], exceeded: str, said: str, worker: Worker) -> StageResult:
