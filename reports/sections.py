@@ -85,6 +85,8 @@ def split_row(mutant: MutantRecord) -> tuple[str, str, str]:
 def oracle_row(answer: OracleRecord) -> tuple[str, str, str, str]:
     """An oracle's answer on an unmutated kernel."""
     verdict = {True: "no objection", False: "**objects**", None: "could not say"}[answer.ok]
+    if answer.ok is None and answer.summary.startswith("told, not judged"):
+        verdict = "told"
     return prose(answer.oracle, 40), prose(answer.kernel, 40), verdict, prose(answer.summary, 160)
 
 
