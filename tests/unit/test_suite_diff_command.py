@@ -203,3 +203,23 @@ def test_a_folder_without_git_is_said(tmp_path: Path, suite: Command) -> None:
     assert (ran.status, ran.out) == (2, "")
     assert "is in no git repository" in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_mutate_against_has_the_same_section(tmp_path: Path, command: Command) -> None:
+    root = new_repository(tmp_path / "repository")
+    shutil.copytree(TINY, root, dirs_exist_ok=True)
+    commit(root, {}, "base")
+    git(root, "tag", "base")
+    tests = (root / "tests/test_tiny.py").read_text()
+    commit(root, {"tests/test_tiny.py": tests.replace("    assert unpatch(module) == 1\n", "")})
+    words = ("--target", "repository", "--against", "base")
+    ran = command("mutate", "delegates-always", *words, "--no-oracles", "--json", "run.json")
+    assert "### The suite" in ran.out, ran.err
+    alone = command("suite", *words, "--json", "suite.json")
+    assert alone.status == 1
+    line = "**1 exception: 1 assertion removed (4 to 4; no new skip).**"
+    assert line in ran.out.splitlines()
+    assert line in alone.out.splitlines()
+    records = [json.loads((tmp_path / name).read_text()) for name in ("run.json", "suite.json")]
+    assert records[0]["suite"]["findings"] == records[1]["suite"]["findings"]
+    assert [finding["kind"] for finding in records[0]["suite"]["findings"]] == ["assertion-removed"]
