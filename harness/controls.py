@@ -82,6 +82,7 @@ class Controls:
         self._paths = paths  # of the files that mutants change
         self._events = events
         self._green: list[Control] = []
+        self._unrun: list[str] = []  # kernels that no test runs, in words
 
     def check(self) -> Controlled:
         """Runs every control; raises RedControl at the first that is red.
@@ -101,7 +102,12 @@ class Controls:
             baseline, end = self._suite_twice()  # if that is red as well, the fork had no part in it
             self._events.note(notes[-1])
         limits = limits_of(self._options, end)
-        reach = self._identity_and_raise(baseline, limits)
+        try:
+            reach = self._identity_and_raise(baseline, limits)
+        except Red as red:
+            red.suite = baseline, end
+            raise
+        notes += self._unrun
         if reach is not None:
             dependent = self._selection(reach, limits)
             if dependent:
@@ -170,7 +176,7 @@ class Controls:
                 self._judge_raise(task, baseline, facts)
         if self._paths:
             self._done(IDENTITY, begin, f"{len(self._paths)} files")
-        if self._options.raising_sources:
+        if self._options.raising_sources and not self._unrun:
             self._done(RAISE, begin, f"{len(self._options.raising_sources)} kernels")
         return reach
 
@@ -218,6 +224,9 @@ class Controls:
         if any(after.get(test) != "passed" for test in passed) and facts.counts.failed + facts.counts.errors:
             return
         path = task.probed[0].path
+        if self._options.beside:  # that the tests can be run at all is shown by the column that this one is beside
+            self._unrun.append(f"no test runs a kernel in {path}: made to raise, it makes none fail")
+            return
         raise Red(self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?")
 
     def _run(self, tasks: Sequence[Task]) -> list[StageResult]:

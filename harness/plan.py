@@ -50,6 +50,7 @@ class RunOptions:
     raising_sources: tuple[tuple[str, str], ...] = ()
     libraries: tuple[str, ...] = ("torch", "peft", "transformers", "bitsandbytes")  # imported before the fork
     several: bool = False  # one of several trees: a red control or a missing device is a finding, and ends nothing
+    beside: bool = False  # of those, one that is set beside the tree under review: its tests may run no kernel
     resume: bool = True  # take results of an interrupted run with the same key
     cold: bool = False  # a new interpreter for each mutant, no fork
     wall_floor: float = 20.0  # s

@@ -31,7 +31,7 @@ from fastlora_verify.harness.run_folder import prepare_run_dir as prepare_run_di
 from fastlora_verify.harness.run_folder import write as write
 from fastlora_verify.harness.same_blobs import with_same_blobs
 from fastlora_verify.harness.scratch_git import Conflicts
-from fastlora_verify.harness.selection import Selection
+from fastlora_verify.harness.selection import Selection, wanted_mutations
 from fastlora_verify.harness.several import (
     Fitted,
     Ready,
@@ -112,7 +112,7 @@ class _Session:
             raise NoDevice(outcomes[0].column.device, outcomes[0].reason)
         decides = under_review(self.specs)
         return [
-            replace(outcome, tree=one.told(compared=not here), notes=(*one.notes, *outcome.notes))
+            replace(outcome, tree=one.told(beside=not here), notes=(*one.notes, *outcome.notes))
             for one, outcome, here in zip(columns, outcomes, decides, strict=True)
         ]
 
@@ -148,6 +148,7 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     Where the tree under review can't be made, the record has the conflicts in place of columns.
     """
     session = _Session(request, request.tests)
+    wanted_mutations(selection, session.target)  # names are checked before trees are laid out
     try:
         with session.trees() as trees:
             columns = ready(session.fitted(trees), with_base(selection, session.target))
@@ -167,7 +168,8 @@ def _mutated(session: _Session, columns: Sequence[Ready], events: Events) -> Run
         first = chosen[0]
         if not first.fitted.tests:
             return [without_tests(one) for one in chosen]
-        options = _options(session, first)
+        decides = under_review(session.specs)
+        options = replace(_options(session, first), beside=not any(decides[place] for place in places))
         return run_columns(first.loaded.target, first.loaded.mutants, [one.column for one in chosen], options, events)
 
     all_fitted = [one.fitted for one in columns]

@@ -37,11 +37,12 @@ def red_column(
         outcome = not_run(column, mutants, device, blobs, "no test is collected there")
         return replace(outcome, red=Control(UNMUTATED, 0.0, "no test is collected"))
     what = "the unmutated suite" if red.control == UNMUTATED else f"control {red.control!r}"
-    told = f"{what} is red there" + ("" if red.suite else f": {red.problem}")
+    told = f"{what} is red there" + ("" if red.suite and red.control == UNMUTATED else f": {red.problem}")
     outcome = not_run(column, mutants, device, blobs, told)
     if red.suite is None:
         return replace(outcome, red=Control(red.control, 0.0, red.problem))
     facts, end = red.suite
     green = [test for test, case in facts.tests.items() if case.category == "passed"]
-    few = f"; these pass: {', '.join(green)}" if 0 < len(green) <= _NAMED else ""
+    is_few = red.control == UNMUTATED and 0 < len(green) <= _NAMED
+    few = f"; these pass: {', '.join(green)}" if is_few else ""
     return replace(outcome, red=Control(red.control, end.seconds, red.problem + few), baseline=baseline_of(facts, end))

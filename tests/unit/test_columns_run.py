@@ -190,6 +190,18 @@ def test_a_kernel_that_the_other_source_lacks_has_no_site_there(top: Path) -> No
     assert "main: module tiny.kernel is not in the tree" in main.notes
 
 
+def test_what_tests_that_run_no_kernel_let_pass_survives(top: Path) -> None:
+    git(top, "checkout", "-q", "main")
+    commit(top, {"tests/test_tiny.py": "def test_nothing():\n    pass\n"})
+    git(top, "checkout", "-q", "change")
+    record = mutated(top, Wanted(("source=head", "tests=main")), SKIPPED)
+    (mutant,) = record.mutants
+    assert mutant.results["tests=main:cpu"].status == "survived"
+    assert counts(mutant.results["tests=main:cpu"]) == (0, 1, 0)
+    assert record.columns[1].notes[0].startswith("no test runs a kernel in src/tiny/kernel.py")
+    assert of_run(record) is ExitCode.OK
+
+
 @pytest.mark.slow
 def test_a_mutant_of_the_other_source_alone_is_shown_with_its_diff(top: Path) -> None:
     commit(top, {"src/tiny/kernel.py": KERNEL.replace("must_delegate(x) or args or kwargs", "must_delegate(x)")})
