@@ -75,7 +75,8 @@ def run(argv: list[str]) -> int:
     except Failure as failure:
         return _told(failure)
     except KeyboardInterrupt:
-        typer.echo(f"{PROGRAM}: interrupted; the same command goes on from here", err=True)
+        rest = "the same command goes on from here" if argv[:1] == ["mutate"] else "nothing was kept"
+        typer.echo(f"{PROGRAM}: interrupted; {rest}", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         arguments.close_stdout()

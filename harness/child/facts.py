@@ -105,7 +105,7 @@ class Facts:
         yield
         marks = self._marks_of(item)
         mapped = {"ran": sorted(marks), "streams": [streams, random_streams()]} if self._probe.mapped else {}
-        printed = {"printed": sections_within(self._sections)} if self._sections else {}
+        printed = {"printed": sections_within(self._sections, self._root)} if self._sections else {}
         callspec = getattr(item, "callspec", None)
         self._channel.send(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 MOST = 4000  # characters kept of one test, whatever it prints
@@ -18,9 +19,12 @@ def shortened(text: str, limit: int) -> str:
     return f"{plain[:half]}\n… {len(plain) - 2 * half:,} characters left out …\n{plain[-half:]}"
 
 
-def sections_within(sections: list[tuple[str, str]], limit: int = MOST) -> list[tuple[str, str]]:
-    """Each titled text of a test (captured stdout, stderr, log) in its share of `limit`; empty ones are dropped."""
-    told = [(title, text) for title, text in sections if text.strip()]
+def sections_within(sections: list[tuple[str, str]], root: str, limit: int = MOST) -> list[tuple[str, str]]:
+    """Each titled text of a test (captured stdout, stderr, log) in its share of `limit`; empty ones are dropped.
+
+    Paths in the copy at `root` become those in the target.
+    """
+    told = [(title, text.replace(root + os.sep, "")) for title, text in sections if text.strip()]
     share = limit // max(1, len(told))
     return [(title[:80], shortened(text, share)) for title, text in told]
 

@@ -116,8 +116,16 @@ def test_what_is_printed_is_kept_as_a_terminal_would_show_it_and_shortened_in_it
     text = shortened("a" * 600 + "b" * 600, 100)
     assert text == "a" * 50 + "\n… 1,100 characters left out …\n" + "b" * 50
     sections = sections_within(
-        [("Captured stdout call", "x" * 300), ("Captured log call", "y" * 3), ("empty", " \n")], 100
+        [
+            ("Captured stdout call", "x" * 300),
+            ("Captured log call", "y" * 3),
+            ("empty", " \n"),
+            ("here", "/copy/src/a.py:3"),
+        ],
+        "/copy",
+        100,
     )
-    assert [title for title, _ in sections] == ["Captured stdout call", "Captured log call"]
-    assert "250 characters left out" in sections[0][1]
+    assert [title for title, _ in sections] == ["Captured stdout call", "Captured log call", "here"]
+    assert sections[2][1] == "src/a.py:3"
+    assert "268 characters left out" in sections[0][1]
     assert sections[1][1] == "yyy"
