@@ -20,7 +20,7 @@ from fastlora_verify.harness.tree import Master
 from fastlora_verify.harness.warm import Limits
 
 UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
-SELECTION = "selection"
+SELECTION, COLLECTED_ONCE = "selection", "collected-once"
 
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
 _START_SECONDS = 120.0  # what a new interpreter may need before the first test
@@ -105,6 +105,8 @@ class Controls:
                 notes.append(f"every test is run for every mutant: {dependent}")
                 self._events.note(notes[-1])
                 reach = None
+        if mode == "fork" and self._options.collect_once:
+            notes += self._collected_once(baseline, limits)
         return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach)
 
     def _suite_twice(self) -> tuple[SuiteFacts, End]:
@@ -118,7 +120,7 @@ class Controls:
     def _unmutated(self) -> tuple[SuiteFacts, End]:
         begin = monotonic()
         limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
-        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True),))])[0]
+        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True, libraries=True),))])[0]
         facts = suite_facts(result.lines, str(result.copy))
         if _is_empty(facts):
             raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
@@ -184,6 +186,24 @@ class Controls:
         if not found:
             self._done(SELECTION, begin, f"{len(facts.tests)} of {len(reach.baseline.tests)} tests")
         return found
+
+    def _collected_once(self, baseline: SuiteFacts, limits: Limits) -> list[str]:
+        """Has the tests collected once a worker, if no mutated file is in memory then; a note where that fails."""
+        if set(self._paths) <= baseline.imported:
+            return []
+        begin = monotonic()
+        problem = self._pool.host(baseline.libraries)
+        if not problem:
+            tasks = [Task(f"{COLLECTED_ONCE} {n}", (Stage(jobs.SUITE, limits),)) for n in range(self._pool.size)]
+            for result in self._run(tasks):
+                facts = suite_facts(result.lines, str(result.copy))
+                problem = problem or _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+        if problem:
+            self._pool.unhost()
+            self._events.note(f"every mutant's tests are collected anew: {problem}")
+            return [f"every mutant's tests are collected anew: {problem}"]
+        self._done(COLLECTED_ONCE, begin, f"{len(baseline.libraries)} libraries preloaded")
+        return []
 
     def _sources(self) -> dict[str, str]:
         """The files that mutants change, as text; none if our Python can't parse one."""

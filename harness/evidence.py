@@ -69,6 +69,8 @@ class SuiteFacts:
     reached_import: bool = False
     triggered_import: bool = False
     collected_digest: str = ""  # of all tests' ids, in order
+    imported: frozenset[str] = frozenset()  # files of the copy that were in memory when the tests were collected
+    libraries: tuple[str, ...] = ()  # if asked: modules imported from elsewhere than the copy
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
     stops: bool = False  # the suite stops at its first failures
@@ -103,6 +105,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
     collected: dict[str, Case] = {}
     running, broken, broken_by = "", None, ""
     digest, recollected = "", False
+    imported: frozenset[str] = frozenset()
     end: Mapping[str, Any] = {}
     for line in lines:
         event = line["event"]
@@ -112,7 +115,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
             tests[line["test"]] = _test(line)
             running = ""
         elif event == "collected":
-            digest = line["digest"]
+            digest, imported = line["digest"], frozenset(line["imported"])
         elif event == "recollected":
             recollected = True
         elif event == "collect":
@@ -138,6 +141,8 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         reached_import=end.get("reached_import", False),
         triggered_import=end.get("triggered_import", False),
         collected_digest=digest,
+        imported=imported,
+        libraries=tuple(end.get("libraries", ())),
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
         stops=end.get("stops", False),
