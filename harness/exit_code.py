@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from fastlora_verify.reports.findings import Class, class_of
 from fastlora_verify.reports.record import MutantRecord, RunRecord
+from fastlora_verify.reports.sweep_record import GOOD, SKIPPED, SweepRecord
 
 NOT_JUDGED = ("not-run", "no-site")  # statuses that say nothing, and hide nothing: their columns say why
 
@@ -14,7 +15,7 @@ class ExitCode(IntEnum):
     """Statuses of the command. Where several apply, the first in ORDER is given."""
 
     OK = 0  # every mutant killed or allowed
-    SURVIVORS = 1  # survivors that the target's table does not allow; an oracle objects to an unmutated kernel
+    SURVIVORS = 1  # survivors that the target's table does not allow; an oracle objects; a run of a sweep fails
     USAGE = 2  # the command line, a target file or a record is wrong, or a device is missing
     UNEXPLAINED = 3  # timeouts, crashes, mutants not viable or never reached, without an allowance
     RED_CONTROL = 4  # the unmutated suite or another control is red: no verdict would mean anything
@@ -45,6 +46,15 @@ def of_run(record: RunRecord) -> ExitCode:
     if record.faults or (record.audit and record.audit.differences):
         applying.add(ExitCode.FAULT)
     return next(code for code in ORDER if code in applying)
+
+
+def of_sweep(record: SweepRecord) -> ExitCode:
+    """The status of a sweep that came to its end: whether each run that judged anything passed."""
+    runs = [run.outcome for column in record.columns for arm in column.arms for run in arm.runs]
+    judged = [outcome for outcome in runs if outcome not in (SKIPPED, *NOT_JUDGED)]
+    if not judged:
+        return ExitCode.NOTHING_TO_RUN
+    return ExitCode.OK if all(outcome in GOOD for outcome in judged) else ExitCode.SURVIVORS
 
 
 def _of_mutant(mutant: MutantRecord) -> ExitCode:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastlora_verify.harness.child.place import AS_WRITTEN as AS_WRITTEN
 from fastlora_verify.harness.child.place import COLD_JOB
+from fastlora_verify.harness.child.place import LIST as LIST
+from fastlora_verify.harness.child.place import SEEDED as SEEDED
 from fastlora_verify.harness.plan import RunOptions
 from fastlora_verify.harness.target import Target
 

@@ -103,7 +103,7 @@ class Subject:
     """The mutant, as far as the judge needs to know it."""
 
     name: str
-    path: str
+    paths: tuple[str, ...]  # of the files that it changes
     new_names: tuple[str, ...]
 
 
@@ -193,7 +193,7 @@ def _unviable(subject: Subject, baseline: SuiteFacts, facts: SuiteFacts, killers
     """Why the mutant was never the code under test; empty if it was."""
     failing_before = {path for path, _ in baseline.import_errors}
     for path, raised in facts.import_errors:
-        if path == subject.path and path not in failing_before:
+        if path in subject.paths and path not in failing_before:
             return f"the mutated module raises while it is imported: {_said(raised)}"
     causes = [_raised_by(killer.test, facts) for killer in killers]
     causes += [fact.raised for fact in facts.collected.values() if fact.category == "error"]
@@ -201,7 +201,7 @@ def _unviable(subject: Subject, baseline: SuiteFacts, facts: SuiteFacts, killers
     raised_all = [raised for raised in causes if raised is not None]
     if not raised_all or len(raised_all) < len(killers):
         return ""
-    if all(_at_import(raised, subject.path) or _unbound(raised, subject) for raised in raised_all):
+    if all(_at_import(raised, subject.paths) or _unbound(raised, subject) for raised in raised_all):
         return f"the mutant is broken, not wrong: {_said(raised_all[0])}"
     return ""
 
@@ -211,8 +211,8 @@ def _raised_by(test: str, facts: SuiteFacts) -> Raised | None:
     return fact.raised if fact is not None else None
 
 
-def _at_import(raised: Raised, path: str) -> bool:
-    return any(frame == path and function == "<module>" for frame, _, function in raised.frames)
+def _at_import(raised: Raised, paths: Sequence[str]) -> bool:
+    return any(frame in paths and function == "<module>" for frame, _, function in raised.frames)
 
 
 def _unbound(raised: Raised, subject: Subject) -> bool:

@@ -42,7 +42,7 @@ class Task:
 
     name: str
     stages: tuple[Stage, ...]
-    edits: Mapping[str, bytes] = field(default_factory=dict)
+    edits: Mapping[str, bytes | None] = field(default_factory=dict)  # by path in the copy; None: the file goes
     probed: tuple[Probed, ...] = ()
 
 
@@ -85,7 +85,10 @@ class Worker:
         """Makes the copy the task's."""
         self.copy.restore()
         for path, data in task.edits.items():
-            self.copy.write(path, data)
+            if data is None:
+                self.copy.delete(path)
+            else:
+                self.copy.write(path, data)
         self.task, self.results, self.attempts = task, [], 0
 
     def new_scratch(self) -> Path:

@@ -27,19 +27,31 @@ class Reach:
     sources: Mapping[str, str]  # by path in the copy
     baseline: SuiteFacts  # of the run with the map
 
-    def chosen(self, path: str, mutated: str) -> Chosen | None:
-        """The tests to run for a mutated file; None: all of them."""
+    def chosen(self, changes: Mapping[str, str | None]) -> Chosen | None:
+        """The tests to run for mutated files, by path; None: all of them."""
+        wanted: set[int] = {ELSEWHERE}
+        for path, mutated in changes.items():
+            seen = self._seen_by(path, mutated)
+            if seen is None:
+                return None
+            wanted |= seen
+        tests = tuple(test for test, case in self.baseline.tests.items() if case.ran & wanted)
+        return Chosen(tests, self.baseline.collected_digest)
+
+    def _seen_by(self, path: str, mutated: str | None) -> set[int] | None:
+        """The marks of the functions that a file's change is in; None where more than they can see it."""
+        if path not in self.sources or mutated is None:  # new, or gone
+            return None
         changed = changed_functions(self.sources[path], mutated)
         if changed is None:
             return None
         marks = self._marks(path)
-        wanted: set[int] = {ELSEWHERE}
+        wanted: set[int] = set()
         for name in changed:
             if name not in marks or marks[name] & self.baseline.ran_outside:
                 return None
             wanted |= marks[name]
-        tests = tuple(test for test, case in self.baseline.tests.items() if case.ran & wanted)
-        return Chosen(tests, self.baseline.collected_digest)
+        return wanted
 
     def _marks(self, path: str) -> dict[str, set[int]]:
         """The marks of a file's functions, by dotted name."""

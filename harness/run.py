@@ -83,11 +83,13 @@ class _Run:
     def __post_init__(self) -> None:
         self._workers: list[Worker] = []
         self._is_source = source_side(self.target, self.master.entries)
-        self._paths = tuple(dict.fromkeys(mutant.path for mutant in self.mutants))
+        every = dict.fromkeys(change.path for mutant in self.mutants for change in mutant.changes)
+        self._changed = tuple(every)  # files that mutants change, new ones included
+        self._paths = tuple(path for path in every if path in self.master.entries)
 
     def column(self, column: Column, *, alone: bool) -> ColumnOutcome:
         """One column, from the look for its device to the audit."""
-        setting = Setting(self.target, self.options, column.device, self.bridge, self._paths)
+        setting = Setting(self.target, self.options, column.device, self.bridge, self._changed)
         device = device_of(setting, self.scratch)
         if device.reason:
             if alone:
@@ -160,7 +162,7 @@ class _Run:
             if task.stages[0].only is not None:
                 facts = completed(facts, controlled.baseline)
             outcome = judge(
-                Subject(mutant.name, mutant.path, mutant.new_names),
+                Subject(mutant.name, tuple(change.path for change in mutant.changes), mutant.new_names),
                 column.id,
                 controlled.baseline,
                 facts,
@@ -175,14 +177,19 @@ class _Run:
         pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
 
     def _task(self, mutant: Mutant, reach: Reach | None, limits: Limits, oracle_limits: Limits | None) -> Task:
-        only = reach.chosen(mutant.path, mutant.source) if reach is not None else None
+        changes = {change.path: change.source for change in mutant.changes}
+        only = reach.chosen(changes) if reach is not None else None
         stages = [Stage(jobs.SUITE, limits, only=only)]
         if oracle_limits is not None:
             stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
-        edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
-        probes = mutant.probes  # outside of a function, the changed line is all of the scope that runs
-        reached, triggered = probes.reached or probes.triggered, probes.triggered or probes.reached
-        return Task(mutant.name, tuple(stages), edits, (Probed(mutant.path, reached, triggered),))
+        return Task(mutant.name, tuple(stages), self._edits(mutant), _probed(mutant))
+
+    def _edits(self, mutant: Mutant) -> dict[str, bytes | None]:
+        """What its files become in the copy; None: they go."""
+        return {
+            change.path: self.master.encode(change.path, change.source) if change.source is not None else None
+            for change in mutant.changes
+        }
 
     def _oracles(self, pool: Pool) -> tuple[tuple[Any, ...], Limits | None]:
         """The oracles on the unmutated kernels, and the limits that they set for the mutants'."""
@@ -222,8 +229,7 @@ class _Run:
         return tuple(names), tuple(found)
 
     def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
-        edits = {mutant.path: self.master.encode(mutant.path, mutant.source)}
-        return Task(mutant.name, (Stage(jobs.AUDIT, limits),), edits)
+        return Task(mutant.name, (Stage(jobs.AUDIT, limits),), self._edits(mutant))
 
     def _may_fork(self, column: Column) -> bool:
         """A CUDA context does not survive a fork, nor do the threads that macOS's own libraries start."""
@@ -266,6 +272,17 @@ class _Run:
         folder = self.options.run_dir / "logs"
         folder.mkdir(exist_ok=True)
         (folder / f"{digest(name)[:16]}.txt").write_text(f"{name}\n\n{output}", encoding="utf-8")
+
+
+def _probed(mutant: Mutant) -> tuple[Probed, ...]:
+    """Where each of its files is watched."""
+    found = []
+    for change in mutant.changes:
+        probes = change.probes  # outside of a function, the changed line is all of the scope that runs
+        if change.source is not None:
+            reached, triggered = probes.reached or probes.triggered, probes.triggered or probes.reached
+            found.append(Probed(change.path, reached, triggered))
+    return tuple(found)
 
 
 def _with_oracles(outcome: MutantOutcome, result: StageResult) -> MutantOutcome:

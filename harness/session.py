@@ -15,6 +15,7 @@ from fastlora_verify.harness.errors import FileError, NothingToRun, PythonError,
 from fastlora_verify.harness.plan import Column, Events, RunOptions
 from fastlora_verify.harness.raising import raising_sources
 from fastlora_verify.harness.recording import Told, run_record, save
+from fastlora_verify.harness.records import compared, read_previous
 from fastlora_verify.harness.revision import cpu_model, source_revision, tests_revision
 from fastlora_verify.harness.roles import check_roles
 from fastlora_verify.harness.run import run_columns
@@ -44,6 +45,7 @@ class Request:
     tests: tuple[str, ...] = ()
     run_dir: Path | None = None
     json: Path | None = None
+    previous: tuple[Path, ...] = ()  # records of an earlier round
     workers: int = 0
     threads: int = 1
     audit: int = 0
@@ -91,6 +93,7 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     clock, started = monotonic(), datetime.now(UTC)
     columns = columns_of(request.devices)
     loaded = load(request.target, selection, events)
+    earlier = read_previous(request.previous, (m.name for m in loaded.mutants), ((c.id, c.device) for c in columns))
     target = with_python(loaded.target, request.python)
     tests = inner_tests(target, request.tests)
     run_dir = prepare_run_dir(request.run_dir, target)
@@ -109,9 +112,8 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     told = _told(request, target, loaded.sources, tests or target.tests, run_dir, started, monotonic() - clock)
     if request.oracles and not oracles:
         told = replace(told, notes=(NO_ORACLES,))
-    return _saved(
-        run_record(target, told, outcomes, loaded.mutants, loaded.no_sites, loaded.plan.faults), request, run_dir
-    )
+    record = run_record(target, told, outcomes, loaded.mutants, loaded.no_sites, loaded.plan.faults)
+    return _saved(compared(record, earlier, request.previous), request, run_dir)
 
 
 def oracle(request: Request, question: Question) -> RunRecord:

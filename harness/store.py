@@ -87,8 +87,8 @@ def digest(*parts: object) -> str:
 
 def mutant_key(column_key: str, mutant: Mutant) -> str:
     """The key of a mutant in the column whose tree, device, tests and versions `column_key` stands for."""
-    probes = (mutant.probes.reached, mutant.probes.triggered)
-    return digest(column_key, mutant.name, mutant.path, mutant.source, probes, mutant.new_names, mutant.kernels)
+    changes = [(c.path, c.source, c.probes.reached, c.probes.triggered) for c in mutant.changes]
+    return digest(column_key, mutant.name, changes, mutant.new_names, mutant.kernels)
 
 
 @cache

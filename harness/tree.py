@@ -132,6 +132,10 @@ class Copy:
             destination.write_bytes(data)
             destination.chmod(mode)
 
+    def delete(self, path: str) -> None:
+        """Takes the file at `path` away."""
+        _remove_in(self.path, path)
+
     def restore(self) -> list[str]:
         """Makes the copy equal to the master again; the paths that weren't.
 

@@ -15,6 +15,10 @@ class KernelInfo:
     `kind` picks the sample builder of `fastlora_verify.kernels.samples` ("linear", "qkv", "swiglu-mlp");
     `node` is `type(out.grad_fn).__name__` of the kernel's output; `patch(model)` and `unpatch(model)` return
     the number of blocks changed; `projections` are the child names, in the order of the kernel's arguments.
+
+    `declared` False: the kernel is known from a target's description alone, which says nothing of what it
+    supports. Then where it hands calls back, what it keeps and how often it multiplies is told, not judged; what
+    it computes where it runs is judged as everybody's.
     """
 
     name: str
@@ -23,3 +27,4 @@ class KernelInfo:
     patch: Callable[[nn.Module], int]
     unpatch: Callable[[nn.Module], int]
     projections: tuple[str, ...]
+    declared: bool = True

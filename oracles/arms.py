@@ -13,10 +13,14 @@ from fastlora_verify.oracles.base import NotRunError
 from fastlora_verify.oracles.instruments import leaf_like, outputs_of, run_block
 from torch import Tensor, nn
 
+HANDED_BACK = "the call was handed back to PEFT"
+
 Make = Callable[[], tuple[nn.Module, Tensor]]
 """Builds the model and its input anew, the same at every call: each arm has memory of its own."""
 
 CASTS = frozenset({"ToCopyBackward0"})
+BETWEEN_BLOCKS = "TanhBackward0"
+"""What a stack of blocks puts between them (see streaming): behind it lies another block's graph."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,14 @@ def need_device(device: str) -> None:
 def patched(info: KernelInfo, make: Make) -> tuple[nn.Module, Tensor]:
     """A fresh model with the kernel on it, and its input.
 
-    Raises AssertionError when the patcher finds nothing to patch.
+    Raises AssertionError when the patcher finds nothing to patch. Of a kernel that nothing is declared of
+    raises NotRunError when it hands this model's call back: what follows would be said of PEFT.
     """
     model, x = make()
     count = info.patch(model)
     assert count >= 1, f"the patcher patched {count} blocks of a model that it must take"
+    if not info.declared and not ran(info, model, x):
+        raise NotRunError(HANDED_BACK)
     return model, x
 
 
@@ -55,14 +62,40 @@ def three_arms(info: KernelInfo, make: Make, **how: Any) -> Arms:
     reference = run_block(model, x, **how)
     fast, x = patched(info, make)
     if not ran(info, fast, x):
-        raise NotRunError("the call was handed back to PEFT")
+        raise NotRunError(HANDED_BACK)
     return Arms(run_block(fast, x, **how), reference, exact)
 
 
 def ran(info: KernelInfo, model: nn.Module, x: Tensor) -> bool:
     """Whether one forward of `model` goes through the kernel's node, for every output."""
     outputs = outputs_of(model(leaf_like(x, x.requires_grad)))
-    return all(reaches(out, info.node) for out in outputs)
+    return all(took(info, out) for out in outputs)
+
+
+def took(info: KernelInfo, out: Tensor) -> bool:
+    """Whether the kernel made `out`.
+
+    Of a kernel that is only described it isn't known what its entry does to its node's output (reshape it, add a
+    bias), so its node may lie anywhere in the block's own graph.
+    """
+    return node_of(info, out) is not None
+
+
+def node_of(info: KernelInfo, out: Tensor) -> Any:
+    """The kernel's node behind `out`, which is its `ctx`, or None."""
+    if info.declared:
+        return below_casts(out) if reaches(out, info.node) else None
+    waiting, seen = [out.grad_fn], set()
+    while waiting:
+        function = waiting.pop(0)
+        name = type(function).__name__
+        if name == info.node:
+            return function
+        if function is None or function in seen or name == BETWEEN_BLOCKS:
+            continue
+        seen.add(function)
+        waiting += [following for following, _ in function.next_functions]
+    return None
 
 
 def reaches(out: Tensor, node: str) -> bool:

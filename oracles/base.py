@@ -37,13 +37,21 @@ class Options:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number (or word). `ok` is None where it is reported and not judged."""
+    """One measured number (or word). `ok` is None where it is reported and not judged.
+
+    The rest is for a comparison with the same figure of another kernel, a mutant's with the unmutated one's:
+    `key` where the name itself says more than which figure it is; `drift`, the factor by which it may exceed the
+    other (0: it must be equal; None: only the verdict counts); `cells`, a row of a matrix call by call.
+    """
 
     name: str
     value: Value
     limit: Value = None
     unit: str = ""
     ok: bool | None = None
+    key: str = ""
+    drift: float | None = None
+    cells: tuple[tuple[str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The figure as a JSON object; a float that JSON has no word for becomes a string."""
@@ -53,6 +61,9 @@ class Figure:
             "limit": _plain(self.limit),
             "unit": self.unit,
             "ok": self.ok,
+            **({"key": self.key} if self.key else {}),
+            **({"drift": self.drift} if self.drift is not None else {}),
+            **({"cells": dict(self.cells)} if self.cells else {}),
         }
 
 
@@ -109,7 +120,8 @@ def judged(oracle: str, kernel: str, figures: list[Figure], passed: str) -> Orac
         return OracleResult(oracle, kernel, False, told(red[0]) + more, tuple(figures))
     if not any(figure.ok for figure in figures):
         missing = [figure for figure in figures if isinstance(figure.value, str)]
-        reason = str(missing[0].value) if missing else "not run: nothing to judge"
+        told_only = f"told, not judged: {passed}" if figures and passed else "not run: nothing to judge"
+        reason = str(missing[0].value) if missing else told_only
         return OracleResult(oracle, kernel, None, reason, tuple(figures))
     return OracleResult(oracle, kernel, True, passed, tuple(figures))
 

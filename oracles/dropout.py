@@ -16,7 +16,7 @@ import torch
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import need_device, patched, ran
-from fastlora_verify.oracles.base import Figure, Options, Oracle, OracleResult, judged, measured
+from fastlora_verify.oracles.base import Figure, NotRunError, Options, Oracle, OracleResult, judged, measured
 from fastlora_verify.oracles.exact import LIMIT
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import random_dy, relative_errors, run_block
@@ -49,6 +49,8 @@ def handed_back_figures(info: KernelInfo, device: str) -> list[Figure]:
     model, _ = make()
     info.patch(model)
     taken = ran(info, model, x)
+    if taken and not info.declared:  # it models dropout without being asked to, with a mask of its own
+        return modelled_figures(info, device)
     errors = relative_errors(seeded(model, x), seeded(unpatched, x))
     worst = max(errors.values())
     return [
@@ -60,6 +62,8 @@ def handed_back_figures(info: KernelInfo, device: str) -> list[Figure]:
 def modelled_figures(info: KernelInfo, device: str) -> list[Figure]:
     """The mask itself, and the formula under it."""
     need_device(device)
+    if info.kind != "linear":
+        raise NotRunError("dropout is modelled; only the mask of a single projection can be read off its output")
     sample = Sample(dtype="float64", dropout=P, device=device, shape=(ROWS,), bias=False)
     sample = replace(sample, widths=(WIDTH, WIDTH), ranks=(WIDTH,))
     model, x = patched(info, partial(build, info, sample))

@@ -151,7 +151,7 @@ def case_figures(info: KernelInfo, case: Case, seed: int, device: str) -> list[F
     errors = relative_errors(run_block(fast, x, dy=case.dy, input_grad=case.input_grad), want)
     tensor = worst_of(errors)
     error = errors[tensor]
-    return [Figure(f"{case.name}: {short(tensor)}", error, LIMIT, "relative", error <= LIMIT)]
+    return [Figure(f"{case.name}: {short(tensor)}", error, LIMIT, "relative", error <= LIMIT, key=case.name)]
 
 
 def made(info: KernelInfo, case: Case, sample: Sample) -> tuple[nn.Module, Tensor]:

@@ -15,6 +15,10 @@ the sample models have, and a dozen seeds: over fewer it is reported and not jud
 With it in place a lucky seed need not be feared: the four right SwiGLU and QKV kernels of the tests cross 2x in up
 to one seed in fifty, and reached 3.1. So one seed in twelve may cross, not beyond 4x. The three seeds of the NF4
 fixture leave no room for one.
+
+Where a kernel that is only described rounds is its own affair: with 1.2 in the steady figure one seed in four
+crosses 2x in some tensor. There the rule, at most twice, holds for the steady figure, over a dozen seeds on NF4 too;
+single seeds are told, and judged only beyond what luck can make of the steady figure.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ from torch import Tensor
 ID = "float64"
 DENSE_SEEDS = tuple(range(12))
 NF4_SEEDS = (3, 7, 11)
+MORE_NF4_SEEDS = (*NF4_SEEDS, 0, 1, 2, 4, 5, 6, 8, 9, 10)
 OUTPUT_RMS_LIMIT = 1.05
 GRADIENT_RMS_LIMIT = 1.1
 SEEDS_FOR_A_MEDIAN = 12
@@ -73,7 +78,8 @@ def all_figures(info: KernelInfo, options: Options) -> list[Figure]:
     """Both layouts' figures."""
     need_device(options.device)
     dense = layout_figures(info, "dense mixed", options.seeds or DENSE_SEEDS, options)
-    return dense + layout_figures(info, "nf4", options.seeds or NF4_SEEDS, options)
+    seeds = options.seeds or (NF4_SEEDS if info.declared else MORE_NF4_SEEDS)
+    return dense + layout_figures(info, "nf4", seeds, options)
 
 
 def layout_figures(info: KernelInfo, layout: str, seeds: tuple[int, ...], options: Options) -> list[Figure]:
@@ -83,7 +89,9 @@ def layout_figures(info: KernelInfo, layout: str, seeds: tuple[int, ...], option
     for seed in seeds:
         make = maker(info, layout, seed, options)
         failed += measured(f"{layout}, seed {seed}", partial(run_seed, info, make, seed, runs))
-    return failed + (figures_of(layout, runs) if runs else [])
+    if not runs:
+        return failed
+    return failed + (figures_of(layout, runs) if info.declared else told_figures(layout, runs))
 
 
 def run_seed(info: KernelInfo, make: Make, seed: int, runs: list[Run]) -> list[Figure]:
@@ -97,29 +105,56 @@ def run_seed(info: KernelInfo, make: Make, seed: int, runs: list[Run]) -> list[F
 
 def figures_of(layout: str, runs: list[Run]) -> list[Figure]:
     """The seeds one by one, all together, and tensor by tensor."""
-    every = [ratio for run in runs for ratio in run.ratios.values()]
     over = [run for run in runs if not max_ratio(run) <= TWICE]
     allowed = len(runs) // SEEDS_PER_LUCKY_ONE
     excused = len(over) <= allowed and all(max_ratio(run) <= LUCK for run in over)
-    figures = [seed_figure(layout, run, excused) for run in runs]
-    figures += [
-        Figure(f"{layout}: seeds over {TWICE:g}x", len(over), allowed, f"of {len(runs)}", excused),
-        Figure(f"{layout}: median ratio", statistics.median(every), unit=RATIO),
-        Figure(f"{layout}: tensors equal to PEFT's", sum(run.equal for run in runs), unit=f"of {len(every)}"),
-    ]
+    figures = [seed_figure(layout, run, None if excused else False) for run in runs]
+    figures += summary_figures(layout, runs, over, excused)
     for tensor in runs[0].ratios:
-        run = max(runs, key=lambda run: nan_as_inf(run.ratios[tensor]))
-        name = f"{layout}: {short(tensor)}, worst at seed {run.seed}"
-        figures.append(Figure(name, run.ratios[tensor], unit=RATIO))
-        figures.append(rms_figure(layout, tensor, [run.rms[tensor] for run in runs]))
+        figures.append(worst_figure(layout, tensor, runs))
+        figures.append(rms_figure(layout, tensor, runs))
     return figures
 
 
-def seed_figure(layout: str, run: Run, excused: bool) -> Figure:
-    """The worst tensor of one seed against the rule; one that is excused as luck is reported unjudged."""
-    tensor, ratio = worst_of(run.ratios), max_ratio(run)
-    ok = True if ratio <= TWICE else (None if excused else False)
-    return Figure(f"{layout}, seed {run.seed}: {short(tensor)}", ratio, TWICE, RATIO, ok)
+def told_figures(layout: str, runs: list[Run]) -> list[Figure]:
+    """The same of a kernel that nothing is declared of: the rule holds for the steady figure."""
+    over = [run for run in runs if not max_ratio(run) <= TWICE]
+    steady = {tensor: steady_ratio(tensor, runs) for tensor in runs[0].ratios}
+    figures = []
+    for run in runs:
+        lucky = all(ratio <= LUCK * min(TWICE, max(1.0, steady[tensor])) for tensor, ratio in run.ratios.items())
+        figures.append(seed_figure(layout, run, None if lucky else False))
+    figures += summary_figures(layout, runs, over, None if over else True)
+    for tensor, ratio in steady.items():
+        figures.append(worst_figure(layout, tensor, runs))
+        name, drift = rms_name(layout, tensor, runs), rms_limit(tensor)
+        ok = ratio <= TWICE if len(runs) >= SEEDS_FOR_A_MEDIAN else None
+        figures.append(Figure(name, ratio, TWICE, RATIO, ok, drift=drift))
+    return figures
+
+
+def summary_figures(layout: str, runs: list[Run], over: list[Run], ok: bool | None) -> list[Figure]:
+    """All seeds together."""
+    every = [ratio for run in runs for ratio in run.ratios.values()]
+    allowed = len(runs) // SEEDS_PER_LUCKY_ONE
+    return [
+        Figure(f"{layout}: seeds over {TWICE:g}x", len(over), allowed, f"of {len(runs)}", ok),
+        Figure(f"{layout}: median ratio", statistics.median(every), unit=RATIO),
+        Figure(f"{layout}: tensors equal to PEFT's", sum(run.equal for run in runs), unit=f"of {len(every)}"),
+    ]
+
+
+def worst_figure(layout: str, tensor: str, runs: list[Run]) -> Figure:
+    """The seed at which a tensor errs most."""
+    run = max(runs, key=lambda run: nan_as_inf(run.ratios[tensor]))
+    name = f"{layout}: {short(tensor)}, worst at seed {run.seed}"
+    return Figure(name, run.ratios[tensor], unit=RATIO, key=f"{layout}: {short(tensor)}, worst")
+
+
+def seed_figure(layout: str, run: Run, over: bool | None) -> Figure:
+    """The worst tensor of one seed against the rule; `over` is the verdict on a seed that breaks it."""
+    tensor, ratio, key = worst_of(run.ratios), max_ratio(run), f"{layout}, seed {run.seed}"
+    return Figure(f"{key}: {short(tensor)}", ratio, TWICE, RATIO, True if ratio <= TWICE else over, key=key)
 
 
 def max_ratio(run: Run) -> float:
@@ -127,14 +162,27 @@ def max_ratio(run: Run) -> float:
     return run.ratios[worst_of(run.ratios)]
 
 
-def rms_figure(layout: str, tensor: str, ratios: list[float]) -> Figure:
-    """Median over the seeds of the ratios of root mean squares; judged when there are enough seeds."""
-    ratio = statistics.median(map(nan_as_inf, ratios))
-    name = f"{layout}: {short(tensor)}, rms, median of {len(ratios)} seeds"
-    if len(ratios) < SEEDS_FOR_A_MEDIAN:
+def rms_figure(layout: str, tensor: str, runs: list[Run]) -> Figure:
+    """The steady figure; judged when there are enough seeds."""
+    name, ratio, limit = rms_name(layout, tensor, runs), steady_ratio(tensor, runs), rms_limit(tensor)
+    if len(runs) < SEEDS_FOR_A_MEDIAN:
         return Figure(name, ratio, unit=RATIO)
-    limit = OUTPUT_RMS_LIMIT if tensor.startswith("out") else GRADIENT_RMS_LIMIT
     return Figure(name, ratio, limit, RATIO, ratio <= limit)
+
+
+def rms_name(layout: str, tensor: str, runs: list[Run]) -> str:
+    """The steady figure's name."""
+    return f"{layout}: {short(tensor)}, rms, median of {len(runs)} seeds"
+
+
+def rms_limit(tensor: str) -> float:
+    """What the steady figure of a kernel that rounds as often as PEFT stays under."""
+    return OUTPUT_RMS_LIMIT if tensor.startswith("out") else GRADIENT_RMS_LIMIT
+
+
+def steady_ratio(tensor: str, runs: list[Run]) -> float:
+    """Median over the seeds of the ratios of root mean squares."""
+    return statistics.median(nan_as_inf(run.rms[tensor]) for run in runs)
 
 
 def rms_ratios(arms: Arms) -> dict[str, float]:

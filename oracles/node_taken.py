@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 from fastlora_verify.kernels.info import KernelInfo
-from fastlora_verify.kernels.samples import Sample, build
-from fastlora_verify.oracles.arms import need_device, node_name, reaches
+from fastlora_verify.kernels.samples import DTYPES, Sample, build
+from fastlora_verify.oracles.arms import HANDED_BACK, need_device, node_name, took
 from fastlora_verify.oracles.base import (
     Figure,
     NotRunError,
@@ -36,6 +36,7 @@ from torch.utils.checkpoint import checkpoint
 ID = "node-taken"
 KERNEL = "kernel"
 NOT_APPLICABLE = "-"
+RAISED, OTHER_DTYPE, HAS_NODE = "raised ", ", PEFT gives ", "the unpatched model has the node"
 
 Outputs = tuple[Tensor, ...]
 Forward = Callable[[nn.Module, Tensor], Any]
@@ -119,8 +120,9 @@ def check(info: KernelInfo, options: Options) -> OracleResult:
     """The whole matrix; a figure per model."""
     rows: list[Row] = []
     figures = measured(ID, partial(all_figures, info, options, rows))
-    cells = sum(cell == KERNEL for row in rows for cell in row.cells.values())
-    return judged(ID, info.name, figures, f"the kernel ran in {cells} of {cells} cells, {len(rows)} models")
+    cells = [cell for row in rows for cell in row.cells.values() if cell != NOT_APPLICABLE]
+    told = f"the kernel ran in {cells.count(KERNEL)} of {len(cells)} cells, {len(rows)} models"
+    return judged(ID, info.name, figures, told)
 
 
 def all_figures(info: KernelInfo, options: Options, rows: list[Row]) -> list[Figure]:
@@ -143,9 +145,43 @@ def row_figures(info: KernelInfo, name: str, sample: Sample, rows: list[Row]) ->
     holes = [f"{call}: {cell}" for call, cell in asked.items() if cell != KERNEL]
     if not asked:
         raise NotRunError("PEFT raises in every call")
+    if not info.declared:
+        return [told_figure(name, asked, crossed(sample))]
     if holes:
         return [Figure(name, "; ".join(holes), KERNEL, ok=False)]
     return [Figure(name, len(asked), len(asked), "calls through the kernel", True)]
+
+
+def told_figure(name: str, asked: Mapping[str, str], unusual: frozenset[str]) -> Figure:
+    """A row of a kernel that nothing is declared of: it may hand back what it likes, and then PEFT runs.
+
+    It may not raise where PEFT doesn't, nor give outputs of another dtype. In calls that are `unusual` even that
+    is told and not judged.
+    """
+    usual = {call: cell for call, cell in asked.items() if call not in unusual}
+    holes = [f"{call}: {cell}" for call, cell in asked.items() if cell != KERNEL]
+    taken, cells = len(asked) - len(holes), tuple(asked.items())
+    if not taken:
+        return Figure(name, f"{HANDED_BACK} in all {len(asked)} calls: {holes[0]}", ok=fault_of(usual), cells=cells)
+    told = f"{taken} of {len(asked)} calls through the kernel; {'; '.join(holes)}"
+    ok = fault_of(usual) is None
+    if not holes:
+        return Figure(name, taken, unit="calls through the kernel", ok=ok, cells=cells)
+    return Figure(name, told, ok=ok, cells=cells)
+
+
+def crossed(sample: Sample) -> frozenset[str]:
+    """The calls under an autocast to the other 16-bit dtype than the model's: no training has it."""
+    own = DTYPES[sample.dtype]
+    if own not in (torch.bfloat16, torch.float16):
+        return frozenset()
+    return frozenset(call.name for call in CALLS if call.autocast not in (None, own))
+
+
+def fault_of(cells: Mapping[str, str]) -> bool | None:
+    """False where a call did worse than PEFT; None where all ran, whoever ran them."""
+    worse = any(cell.startswith(RAISED) or OTHER_DTYPE in cell or cell == HAS_NODE for cell in cells.values())
+    return False if worse else None
 
 
 def row_cells(info: KernelInfo, sample: Sample) -> dict[str, str]:
@@ -160,7 +196,7 @@ def row_cells(info: KernelInfo, sample: Sample) -> dict[str, str]:
     for call in calls:
         unpatched = before[call.name]
         if isinstance(unpatched, tuple):  # where PEFT itself raises there is nothing to ask of the kernel
-            cells[call.name] = cell(info.node, unpatched, attempt(call, model, x))
+            cells[call.name] = cell(info, unpatched, attempt(call, model, x))
     return cells
 
 
@@ -176,18 +212,18 @@ def attempt(call: Call, model: nn.Module, x: Tensor) -> Outputs | str:
         return one_line(error)
 
 
-def cell(node: str, unpatched: Outputs, got: Outputs | str) -> str:
+def cell(info: KernelInfo, unpatched: Outputs, got: Outputs | str) -> str:
     """What one call came to."""
     if isinstance(got, str):
-        return f"raised {got}"
-    if any(reaches(out, node) for out in unpatched):
-        return "the unpatched model has the node"
-    strangers = {node_name(out) for out in got if not reaches(out, node)}
+        return f"{RAISED}{got}"
+    if any(took(info, out) for out in unpatched):
+        return HAS_NODE
+    strangers = {node_name(out) for out in got if not took(info, out)}
     if strangers:
         return " and ".join(sorted(strangers))
     for out, reference in zip(got, unpatched, strict=True):
         if out.dtype != reference.dtype:
-            return f"{out.dtype}, PEFT gives {reference.dtype}"
+            return f"{out.dtype}{OTHER_DTYPE}{reference.dtype}"
     return KERNEL
 
 

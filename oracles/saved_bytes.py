@@ -9,6 +9,7 @@ projection, e bytes per element, and every storage counted once:
     kernel, linear: at most PEFT's
     kernel, qkv:    at most PEFT's
     kernel, swiglu: at most PEFT's less (2 N f + N r) e: SiLU, product and down's H are computed again
+    a kernel that nothing is declared of: at most PEFT's
 
 PEFT's own count must equal its sum exactly: that is the check of the counter. The meta device holds no data,
 so the real size of a model costs nothing; there only the storage object tells tensors apart. For the MLP of
@@ -30,7 +31,7 @@ from typing import Any
 from bitsandbytes.nn import Linear4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
-from fastlora_verify.oracles.arms import Make, below_casts, need_device, patched, ran
+from fastlora_verify.oracles.arms import Make, need_device, node_of, patched, ran
 from fastlora_verify.oracles.base import (
     Figure,
     NotRunError,
@@ -97,6 +98,15 @@ class Elements:
         kept = self.projections - 1 if self.wide else self.projections
         return stored + base * (self.x + 2 * self.wide) + lora * (self.adapters + kept * self.hidden)
 
+    def as_peft(self, stored: int, base: int, lora: int) -> int:
+        """Bytes of what PEFT keeps, without the copies that casts leave."""
+        activations = base * (self.x + 4 * self.wide) + lora * self.projections * self.hidden
+        return stored + activations + lora * self.adapters
+
+    def limit(self, info: KernelInfo, stored: int, base: int, lora: int) -> int:
+        """What a kernel is held to."""
+        return (self.kernel if info.declared else self.as_peft)(stored, base, lora)
+
 
 def elements(info: KernelInfo, shape: Shape) -> Elements:
     """The parts of the sums for a kernel's kind at a shape."""
@@ -154,7 +164,7 @@ def dense_figures(info: KernelInfo, shape: Shape, dtype: str, device: str) -> li
     if base == lora:
         figures = [Figure(f"{name}: PEFT", peft, parts.peft(base), "B", peft == parts.peft(base))]
     try:
-        kernel = kernel_figures(info, make, name, parts.kernel(base * parts.weights, base, lora))
+        kernel = kernel_figures(info, make, name, parts.limit(info, base * parts.weights, base, lora))
     except Exception as error:
         if isinstance(error, NotRunError) or device != "meta":
             raise
@@ -168,7 +178,7 @@ def four_bit_figures(info: KernelInfo, base: str, device: str) -> list[Figure]:
     need_device(device)
     make: Make = partial(build, info, sample_at(info, TINY, "bf16", base, device))
     stored = sum(stored_bytes(layer) for layer in four_bit_layers(make()[0]))
-    return kernel_figures(info, make, f"{TINY.name}, {base}", elements(info, TINY).kernel(stored, 2, 2))
+    return kernel_figures(info, make, f"{TINY.name}, {base}", elements(info, TINY).limit(info, stored, 2, 2))
 
 
 def kernel_figures(info: KernelInfo, make: Make, name: str, limit: int) -> list[Figure]:
@@ -179,12 +189,13 @@ def kernel_figures(info: KernelInfo, make: Make, name: str, limit: int) -> list[
     saved = saved_by(model, x)
     weights = [p for n, p in model.named_parameters() if n.endswith(".weight") and "lora_" not in n]
     found = sum(storage_identity(weight) in saved.storages for weight in weights)
-    hidden = sorted({field for out in outputs_of(model(x)) for field in tensors_on(below_casts(out))})
-    return [
-        Figure(f"{name}: kernel", saved.total, limit, "B", 0 < saved.total <= limit),
-        Figure(f"{name}: tensors on ctx", ", ".join(hidden) or "none", "none", ok=not hidden),
-        Figure(f"{name}: base weights saved through autograd", found, len(weights), ok=found == len(weights)),
+    hidden = sorted({field for out in outputs_of(model(x)) for field in tensors_on(node_of(info, out))})
+    where = [
+        Figure(f"{name}: tensors on ctx", ", ".join(hidden) or "none", "none", ok=not hidden, drift=0),
+        Figure(f"{name}: base weights saved through autograd", found, len(weights), ok=found == len(weights), drift=0),
     ]
+    total = Figure(f"{name}: kernel", saved.total, limit, "B", 0 < saved.total <= limit, drift=0)
+    return [total, *(where if info.declared else [replace(figure, ok=None) for figure in where])]
 
 
 def tensors_on(ctx: Any) -> list[str]:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
-from fastlora_verify.oracles.arms import Make, need_device, patched, reaches
-from fastlora_verify.oracles.base import Figure, Options, Oracle, OracleResult, judged, measured
+from fastlora_verify.oracles.arms import HANDED_BACK, Make, need_device, patched, took
+from fastlora_verify.oracles.base import Figure, NotRunError, Options, Oracle, OracleResult, judged, measured
 from fastlora_verify.oracles.exact import LIMIT
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import (
@@ -64,7 +64,7 @@ def overwritten_figures(info: KernelInfo, name: str, sample: Sample) -> list[Fig
         got = gradients_after(model, x, victim)
         if got is not None and not all(map(torch.equal, got, right or [])):
             silent.append(victim)
-    return [Figure(name, ", ".join(silent) or "refused, or right", ok=not silent)]
+    return [Figure(name, ", ".join(silent) or "refused, or right", ok=not silent, drift=0)]
 
 
 def gradients_after(model: nn.Module, x: Tensor, victim: str | None) -> list[Tensor] | None:
@@ -107,13 +107,15 @@ def pool_figures(info: KernelInfo, name: str, sample: Sample) -> list[Figure]:
     streamed = Streamed(layers)
     with_node: list[bool] = []
     for layer in layers.blocks:
-        layer.register_forward_hook(partial(note, info.node, with_node))
+        layer.register_forward_hook(partial(note, info, with_node))
     errors = relative_errors(streamed.named(run_block(streamed, x)), want)
     tensor = worst_of(errors)
     limit = LIMIT if sample.base == "dense" else 0.0
     ran = sum(with_node[:LAYERS])
+    if not info.declared and ran < LAYERS:
+        raise NotRunError(HANDED_BACK)
     return [
-        Figure(f"{name}: {short(tensor)}", errors[tensor], limit, "relative", errors[tensor] <= limit),
+        Figure(f"{name}: {short(tensor)}", errors[tensor], limit, "relative", errors[tensor] <= limit, key=name),
         Figure(f"{name}: layers that ran the kernel", ran, LAYERS, ok=ran == LAYERS),
     ]
 
@@ -194,9 +196,9 @@ def patch_all(info: KernelInfo, layers: Stack) -> None:
     assert all(count >= 1 for count in counts), f"blocks patched, layer by layer: {counts}"
 
 
-def note(node: str, seen: list[bool], module: nn.Module, args: Any, result: Any) -> None:
+def note(info: KernelInfo, seen: list[bool], module: nn.Module, args: Any, result: Any) -> None:
     """A forward hook: whether every output came from the kernel."""
-    seen.append(all(reaches(out, node) for out in outputs_of(result)))
+    seen.append(all(took(info, out) for out in outputs_of(result)))
 
 
 ORACLE = Oracle(

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from fastlora_verify.reports.arms import arms
 from fastlora_verify.reports.escape import prose
-from fastlora_verify.reports.record import Column, Counts, MutantRecord, Result, RunRecord
+from fastlora_verify.reports.gates import dies_only_on_a_card
+from fastlora_verify.reports.record import Column, Counts, MutantRecord, Result, RunRecord, Then
+from fastlora_verify.reports.trees import tree_name
 
 
 def counted(counts: Counts, *, only_bad: bool = False) -> str:
@@ -55,6 +57,38 @@ def cell(mutant: MutantRecord, column: Column, context: Context) -> str:
     return result.status.replace("-", " ") + note
 
 
+def last_round_cell(mutant: MutantRecord, record: RunRecord) -> str:
+    """The mutant's cell in the column of the last round."""
+    last = record.last_round
+    if last is None or mutant.name not in last.then:
+        return "new"
+    then = last.then[mutant.name]
+    told = {column: _round_cell(outcome, mutant, column) for column, outcome in then.items()}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{prose(column, 60)}: {text}" for column, text in told.items()) or "not run"
+
+
+def _round_cell(then: Then, mutant: MutantRecord, column: str) -> str:
+    now = mutant.results.get(column)
+    verdicts = (then.status, now.status if now is not None else "")
+    if verdicts == ("killed", "survived"):
+        return f"**{then_text(then)}; survives now**"
+    if verdicts == ("survived", "killed"):
+        return f"**{then_text(then)}; killed now**"
+    return then_text(then)
+
+
+def then_text(then: Then) -> str:
+    """An outcome of the last round."""
+    counts = Counts(passed=then.passed, failed=then.failed, errors=then.errors)
+    if then.status == "killed":
+        return counted(counts, only_bad=True) or "killed"
+    if then.status == "survived":
+        return f"{counted(counts)} (survived)"
+    return then.status.replace("-", " ")
+
+
 def _killed(mutant: MutantRecord, result: Result, column: Column, context: Context) -> str:
     text = counted(result, only_bad=True)
     if not text and result.killers:
@@ -63,6 +97,8 @@ def _killed(mutant: MutantRecord, result: Result, column: Column, context: Conte
     notes = [arms([killer.test for killer in result.killers], context.known, (column.device, *mutant.kernels))]
     if result.how == "exception":
         notes.append("by exception only")
+    if dies_only_on_a_card(mutant, column, tuple(context.columns.values())):
+        notes.append("dies only on a card: CI stays green")
     told = "; ".join(note for note in notes if note)
     return f"{text or 'killed'} ({told})" if told else text or "killed"
 
@@ -82,6 +118,7 @@ def _waiting_for_a_card(mutant: MutantRecord, column: Column, context: Context) 
         other
         for key, other in mutant.results.items()
         if key in context.columns and context.columns[key].device != column.device
+        if tree_name(context.columns[key]) == tree_name(column)
         if other.status in ("killed", "survived")
     ]
     if not judged:

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"(?<!\S)([(\"]*)(`[^`\n]+`|\S+?)([.,;:!?)\"]*)(?!\S)")
 
 def one_line(text: str, limit: int = 200) -> str:
     """`text` on one line of at most `limit` characters, control and direction characters made visible."""
-    flat = " ".join(_visible(text).split())
+    flat = " ".join(visible(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
@@ -56,7 +56,7 @@ def gist(text: str, limit: int = 200) -> str:
 
 def fence(text: str, language: str = "") -> str:
     """`text` as a fenced block, whatever backticks it holds."""
-    lines = _visible(text.replace("\r\n", "\n"), keep="\n\t").rstrip("\n")
+    lines = visible(text.replace("\r\n", "\n"), keep="\n\t").rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`+", lines)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}{language}\n{lines}\n{ticks}"
@@ -77,8 +77,8 @@ def _entity(sign: str) -> str:
     return sign if sign.isalnum() or sign in " -,=+()" else f"&#{ord(sign)};"
 
 
-def _visible(text: str, keep: str = "") -> str:
-    """Control, format and surrogate characters except those in `keep` as an escape, white space as spaces."""
+def visible(text: str, keep: str = "") -> str:
+    """Control, format and surrogate characters but those in `keep` become escapes, white space becomes spaces."""
     return "".join(sign if sign in keep else _shown(sign) for sign in text)
 
 

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from enum import Enum
 
 from fastlora_verify.reports.record import MutantRecord, OracleRecord, ReachedTest, Result, RunRecord
+from fastlora_verify.reports.rounds import lost
 
 
 class Class(Enum):
@@ -26,7 +27,7 @@ class Class(Enum):
 
 @dataclass(frozen=True)
 class Classified:
-    """A record's mutants by class, each list in the record's order except that survivors seen come first."""
+    """A record's mutants by class, in the record's order; of the survivors those lost or seen come first."""
 
     survivors: tuple[MutantRecord, ...]
     allowed: tuple[MutantRecord, ...]
@@ -40,7 +41,8 @@ def classify(record: RunRecord) -> Classified:
     lists: dict[Class, list[MutantRecord]] = {kind: [] for kind in Class}
     for mutant in record.mutants:
         lists[class_of(mutant)].append(mutant)
-    lists[Class.SURVIVOR].sort(key=_urgency)
+    lost_now = {change.mutant.name for change in lost(record)}
+    lists[Class.SURVIVOR].sort(key=lambda mutant: (mutant.name not in lost_now, *_urgency(mutant)))
     return Classified(*(tuple(lists[kind]) for kind in Class))
 
 

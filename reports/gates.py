@@ -16,13 +16,16 @@ from fastlora_verify.reports.trees import tree_name
 
 @dataclass(frozen=True)
 class GateCount:
-    """How many mutants each gate kills in one tree, of those on which both gates have a verdict."""
+    """How many mutants each gate kills in one tree, of those on which there is a verdict.
+
+    What CI kills needs no card; what it doesn't needs the card's verdict.
+    """
 
     tree: str
     by_ci: int
     by_card_too: int
     total: int
-    left_out: int  # mutants without a verdict at one of the gates
+    left_out: int  # mutants without such a verdict
     by_marker: bool  # no CPU column: what CI runs is told by the gpu marker
 
 
@@ -48,18 +51,18 @@ def _count(tree: str, record: RunRecord) -> GateCount:
     by_ci = by_card = total = 0
     for mutant in record.mutants:
         results = [result for id_ in cards if (result := mutant.results.get(id_)) and _is_verdict(result)]
-        killed = next((result for result in results if result.status == "killed"), None)
-        seen = _seen_by_ci(mutant, killed or results[0], columns) if results else None
-        if seen is None:
+        on_card = next((result for result in results if result.status == "killed"), results[0] if results else None)
+        seen = _seen_by_ci(mutant, on_card, columns)
+        if seen is None or not (seen or on_card):
             continue
         total += 1
         by_ci += seen
-        by_card += seen or killed is not None
+        by_card += seen or (on_card is not None and on_card.status == "killed")
     left_out = len(record.mutants) - total
     return GateCount(tree, by_ci, by_card, total, left_out, not _on_cpu(columns))
 
 
-def _seen_by_ci(mutant: MutantRecord, on_card: Result, columns: Sequence[Column]) -> bool | None:
+def _seen_by_ci(mutant: MutantRecord, on_card: Result | None, columns: Sequence[Column]) -> bool | None:
     """Whether CI kills the mutant; None where nothing says so. `on_card` is the card's verdict."""
     on_cpu = _on_cpu(columns)
     if on_cpu:
@@ -67,8 +70,8 @@ def _seen_by_ci(mutant: MutantRecord, on_card: Result, columns: Sequence[Column]
         if any(result.status == "killed" and _is_verdict(result) for result in results):
             return True
         return False if results and all(result.status == "survived" for result in results) else None
-    if on_card.status == "survived":
-        return False
+    if on_card is None or on_card.status == "survived":
+        return None if on_card is None else False
     marked = [_is_marked(killer, columns) for killer in on_card.killers]
     if any(mark is False for mark in marked):
         return True

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from fastlora_verify.reports.cells import baseline_cell
 from fastlora_verify.reports.escape import code, prose
 from fastlora_verify.reports.findings import Classified, sightings, split_columns
-from fastlora_verify.reports.record import Column, RunRecord
+from fastlora_verify.reports.gates import GateCount, gate_counts
+from fastlora_verify.reports.last_round import alarm, summary
+from fastlora_verify.reports.record import Column, Environment, RunOrigin, RunRecord
+from fastlora_verify.reports.same_tree import origins
 from fastlora_verify.reports.tables import table
+from fastlora_verify.reports.trees import tree_name
+
+LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
 
 
 def heading(record: RunRecord, found: Classified) -> str:
@@ -20,7 +27,20 @@ def heading(record: RunRecord, found: Classified) -> str:
         if alive
         else f"{killed} of {total} mutants killed"
     )
-    return f"## fastlora-verify: {prose(record.target.name, 80)}: {title}\n\n{_verdict(record, found)}"
+    told = [alarm(record), _verdict(record, found), *(_gates(count, record) for count in gate_counts(record))]
+    return f"## fastlora-verify: {prose(record.target.name, 80)}: {title}\n\n{' '.join(filter(None, told))}"
+
+
+def _gates(count: GateCount, record: RunRecord) -> str:
+    """What CI sees and what only a card shows, in figures."""
+    several = len({tree_name(column) for column in record.columns}) > 1
+    tree = f"{prose(count.tree, 60)}: killed" if several else "Killed"
+    how = " (told by the gpu marker, without a CPU column)" if count.by_marker else ""
+    rest = f" ({count.left_out} without a verdict of both are left out)" if count.left_out else ""
+    return (
+        f"**{tree} by what CI runs{how}: {count.by_ci} of {count.total}; "
+        f"by a card too: {count.by_card_too} of {count.total}**{rest}."
+    )
 
 
 def _verdict(record: RunRecord, found: Classified) -> str:
@@ -52,18 +72,18 @@ def what_ran(record: RunRecord, *, suite: bool = True) -> str:
     """The columns with their controls, the notes, the environment and the audit; without `suite`, no tests ran."""
     headers = ["column", "source", "device", *(["tests", "unmutated", "controls"] if suite else [])]
     rows = [[*_tree(column), *(_suite(column) if suite else [])] for column in record.columns]
-    notes = [f"{prose(column.id, 40)}: {prose(note)}" for column in record.columns for note in column.notes]
+    notes = [f"{prose(column.id, 60)}: {prose(note)}" for column in record.columns for note in column.notes]
     notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
-    lines = [table(headers, rows), "", _environment(record), *(f"\n- {note}" for note in notes)]
-    return "\n".join(lines)
+    parts = (table(headers, rows), _runs(record), summary(record), *(f"- {note}" for note in notes))
+    return "\n\n".join(text for text in parts if text)
 
 
 def _tree(column: Column) -> list[str]:
     device = f"{column.device} {column.device_name or ''}".strip()
     missing = f" (not run: {prose(column.not_run, 120)})" if column.not_run is not None else ""
-    return [prose(column.id, 40), code(column.source_rev[:19], 40), prose(device, 60) + missing]
+    return [prose(column.id, 60), code(column.source_rev[:19], 40), prose(device, 60) + missing]
 
 
 def _suite(column: Column) -> list[str]:
@@ -72,18 +92,53 @@ def _suite(column: Column) -> list[str]:
     return [code(column.tests_rev[:19], 40), baseline_cell(column) + seconds, ", ".join(controls) or "none"]
 
 
-def _environment(record: RunRecord) -> str:
-    env = record.environment
-    libraries = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
-    versions = [f"{name} {prose(getattr(env, name), 40)}" for name in libraries if getattr(env, name)]
-    machine = [prose(name, 80) for name in (env.cpu, env.device_name) if name]
-    started = prose(record.started_at[:16].replace("T", " "))
-    parts = [
-        f"Ran {code(shlex.join(record.command), 300)} on {started} UTC in {record.seconds:.0f} s",
-        f"with fastlora-verify {prose(record.tool_version, 40)}; {', '.join([*versions, *machine])}.",
-        _audit(record),
+def _runs(record: RunRecord) -> str:
+    """Each run with its command, then machines and versions: a table where they differ between columns."""
+    machines = [_machine(column.environment or record.environment) for column in record.columns]
+    same = len(set(machines)) <= 1
+    if record.merged:
+        lines = [f"- {code(one.file, 200)} ({_ids(one)}): {_run(one)}." for one in record.merged]
+        told = ["\n".join(lines), f"All with {_versions(record)}." if same else "", _audit(record)]
+        text = "\n\n".join(part for part in told if part)
+    else:
+        run = _run(origins("", record)[0]) + (f"; {_versions(record)}." if same else ".")
+        text = " ".join(part for part in (run, _audit(record)) if part)
+    return text if same else f"{text}\n\n{_machines(record, machines)}"
+
+
+def _run(one: RunOrigin) -> str:
+    started = prose(one.started_at[:16].replace("T", " "))
+    return (
+        f"Ran {code(shlex.join(one.command), 300)} on {started} UTC in {one.seconds:.0f} s "
+        f"with fastlora-verify {prose(one.tool_version, 40)}"
+    )
+
+
+def _ids(one: RunOrigin) -> str:
+    return ", ".join(prose(id_, 60) for id_ in one.columns) or "no column"
+
+
+def _versions(record: RunRecord) -> str:
+    own = [column.environment for column in record.columns if column.environment is not None]
+    machine = own[0] if own else record.environment
+    told = [f"{name} {prose(version, 40)}" for name in LIBRARIES if (version := getattr(machine, name))]
+    names = (machine.cpu, record.environment.device_name)
+    return ", ".join([*told, *(prose(name, 80) for name in names if name)])
+
+
+def _machine(own: Environment) -> tuple[str, ...]:
+    return (own.cpu or "", *(getattr(own, name) or "" for name in LIBRARIES))
+
+
+def _machines(record: RunRecord, machines: Sequence[tuple[str, ...]]) -> str:
+    """A table of machines and versions, a row a column."""
+    known = [index for index in range(len(LIBRARIES) + 1) if any(machine[index] for machine in machines)]
+    headers = ("machine", *LIBRARIES)
+    rows = [
+        [prose(column.id, 60), *(prose(machine[index], 80) for index in known)]
+        for column, machine in zip(record.columns, machines, strict=True)
     ]
-    return " ".join(part for part in parts if part)
+    return table(["column", *(headers[index] for index in known)], rows)
 
 
 def _audit(record: RunRecord) -> str:

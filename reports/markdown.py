@@ -15,8 +15,10 @@ from fastlora_verify.reports.escape import code, html_code, prose
 from fastlora_verify.reports.findings import Classified, class_of, classify, discounted, split_columns
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.header import heading, what_ran
+from fastlora_verify.reports.last_round import change_parts, gone_part
 from fastlora_verify.reports.printed import printed_parts
 from fastlora_verify.reports.record import MutantRecord, RunRecord
+from fastlora_verify.reports.rounds import lost
 from fastlora_verify.reports.survivors import survivors
 from fastlora_verify.reports.tables import mutant_table, table
 
@@ -34,6 +36,7 @@ LEGEND = """\
 - *no test builds this*: the suite never makes the case. *12 tests built it, all green*: it makes the case
   and asserts nothing about it.
 - *needs a card*: tests that are skipped in this column could still kill it.
+- *dies only on a card*: nothing that runs without one kills it, so CI stays green.
 - **by exception only**: nothing but an exception in the edited code showed it, which says little about
   what the tests assert.
 - **allowed**: a survivor with a written reason in the target's table.
@@ -66,6 +69,7 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
     return [
         fixed(heading(record, found)),
         fixed(what_ran(record)),
+        *change_parts(record),
         _open_table(record, found, split),
         survivors(found.survivors, record, 3),
         sections.rows(verdictless, ("mutant", "why"), found.no_verdict, sections.no_verdict_row, record, 2),
@@ -74,6 +78,7 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
         sections.rows(exceptions, ("mutant", "first"), found.by_exception, sections.exception_row, record, 4),
         *_oracles(record),
         *_families(record),
+        gone_part(record),
         _no_sites(record),
         fixed(LEGEND),
     ]
@@ -91,6 +96,7 @@ def _oracle_parts(record: RunRecord) -> list[Part]:
 
 def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantRecord]) -> Part:
     eye: Sequence[MutantRecord] = (*found.survivors, *split, *found.allowed, *found.no_verdict)
+    eye = (*(change.mutant for change in lost(record)), *eye)
     shown = tuple({mutant.name: mutant for mutant in eye}.values())
     if len(record.mutants) <= WHOLE_TABLE:
         shown = tuple({mutant.name: mutant for mutant in (*shown, *record.mutants)}.values())

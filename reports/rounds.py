@@ -25,7 +25,7 @@ LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest"
 VERDICTS = ("killed", "survived")
 
 
-class NoComparison(ValueError):
+class ComparisonError(ValueError):
     """The earlier record has nothing in common with this one; the message is one sentence."""
 
 
@@ -61,15 +61,15 @@ def with_last_round(record: RunRecord, earlier: RunRecord, file: str) -> RunReco
 
 
 def check_comparable(names: Iterable[str], columns: Iterable[Column], earlier: RunRecord, file: str) -> None:
-    """Raises NoComparison where the earlier record knows none of these mutants, none of these columns, or was edited."""
+    """Raises ComparisonError where the earlier record knows none of these mutants or columns, or was edited."""
     problem = contradiction(earlier)
     if problem:
-        raise NoComparison(f"{file} contradicts itself, so it was edited or damaged: {problem}")
+        raise ComparisonError(f"{file} contradicts itself, so it was edited or damaged: {problem}")
     if not {mutant.name for mutant in earlier.mutants} & set(names):
-        raise NoComparison(f"{file} has none of these mutants: it is a record of another target or of other mutations")
+        raise ComparisonError(f"{file} has none of these mutants: it is of another target or of other mutations")
     if not _matched(columns, earlier.columns):
         told = ", ".join(column.id for column in earlier.columns)
-        raise NoComparison(f"{file} has none of these columns: it has {told}")
+        raise ComparisonError(f"{file} has none of these columns: it has {told}")
 
 
 def lost(record: RunRecord) -> list[Change]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from fastlora_verify.reports.cells import baseline_cell, cell, context_of
+from fastlora_verify.reports.cells import baseline_cell, cell, context_of, last_round_cell
 from fastlora_verify.reports.escape import code, gist, prose
 from fastlora_verify.reports.findings import sightings
 from fastlora_verify.reports.names import short_name
@@ -45,6 +45,7 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
     context = context_of(record)
     kernels = len({name for mutant in record.mutants for name in mutant.kernels}) > 1
     oracles = any(mutant.oracles for mutant in record.mutants)
+    rounds = [last_round_cell] if record.last_round is not None else []
     same = Counter((mutant.gist, mutant.kernels) for mutant in record.mutants)
 
     def row(mutant: MutantRecord) -> tuple[str, ...]:
@@ -58,12 +59,13 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
             label,
             *([prose(", ".join(mutant.kernels), 60)] if kernels else []),
             *cells,
+            *(told(mutant, record) for told in rounds),
             *([oracle_cell(mutant, 50 if named else 90)] if oracles else []),
         )
 
-    ids = [prose(column.id, 40) for column in record.columns]
+    ids = [*(prose(column.id, 60) for column in record.columns), *("last round" for _ in rounds)]
     headers = ("mutation", *(["kernel"] if kernels else []), *ids, *(["oracle"] if oracles else []))
-    control = ("none", *([""] if kernels else []), *map(baseline_cell, record.columns))
+    control = ("none", *([""] if kernels else []), *map(baseline_cell, record.columns), *("" for _ in rounds))
     return MutantTable(headers, (*control, *([_unmutated(record)] if oracles else [])), row)
 
 

@@ -13,6 +13,7 @@ from fastlora_verify.harness.child.facts import Facts
 from fastlora_verify.harness.child.place import COLD_JOB
 from fastlora_verify.harness.child.probe import Probe
 from fastlora_verify.harness.child.suite import end_line
+from fastlora_verify.harness.child.sweep import Sweep
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,8 +21,11 @@ def pytest_configure(config: pytest.Config) -> None:
     with open(os.environ[COLD_JOB], encoding="utf-8") as file:
         job = json.load(file)
     probe = Probe({}, ())
-    facts = Facts(Channel.to_file(job["facts"]), probe, job["copy"], job["gpu_marker"], quiet=False)
+    channel = Channel.to_file(job["facts"])
+    facts = Facts(channel, probe, job["copy"], job["gpu_marker"], quiet=False, printed=job["printed"])
     config.pluginmanager.register(facts, "fastlora-verify-facts")
+    if job["sweep"]:
+        config.pluginmanager.register(Sweep(channel, job), "fastlora-verify-sweep")
     config.pluginmanager.register(_End(job, facts, probe), "fastlora-verify-end")
 
 

@@ -96,18 +96,10 @@ class Facts:
     def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
         """Collection errors and modules that skip themselves; pytest counts both."""
         outcome = yield
-        report = outcome.get_result()
-        if not (report.failed or report.skipped):
-            return
-        category = "error" if report.failed else "skipped"
-        self.counts[category] += 1
-        fact: dict[str, Any] = {"event": "collect", "test": report.nodeid, "category": category}
-        call = getattr(report, "call", None)
-        if report.failed and call is not None and call.excinfo is not None:
-            fact["exception"] = exception_fact(_cause(call.excinfo.value), self._root)
-        else:
-            fact["reason"] = _skip_reason(report)
-        self._channel.send(fact)
+        fact = failed_collection(outcome.get_result(), self._root)
+        if fact is not None:
+            self.counts[fact["category"]] += 1
+            self._channel.send(fact)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -244,6 +236,20 @@ class Facts:
             for definition in definitions:
                 marks |= self._shared.get(definition, frozenset())
         return marks
+
+
+def failed_collection(report: Any, root: str) -> dict[str, Any] | None:
+    """The fact of a collector that found an error, or skipped itself; None of any other."""
+    if not (report.failed or report.skipped):
+        return None
+    fact: dict[str, Any] = {"event": "collect", "test": report.nodeid}
+    fact["category"] = "error" if report.failed else "skipped"
+    call = getattr(report, "call", None)
+    if report.failed and call is not None and call.excinfo is not None:
+        fact["exception"] = exception_fact(_cause(call.excinfo.value), root)
+    else:
+        fact["reason"] = _skip_reason(report)
+    return fact
 
 
 def _cause(error: BaseException) -> BaseException:

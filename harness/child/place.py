@@ -37,6 +37,9 @@ quick       for oracles: the smallest run that is a verdict
 """
 
 
+# How a test is run alone: its arms are only listed; with the seeds that stand in it; with a seed that it is given.
+LIST, AS_WRITTEN, SEEDED = "list", "as written", "seeded"
+
 COLD_JOB = "FASTLORA_VERIFY_COLD_JOB"
 """The variable that names the job's file to the plugin of a plain pytest."""
 

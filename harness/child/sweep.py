@@ -2,7 +2,8 @@
 
 | event | fields |
 | --- | --- |
-| items | items: of all collected tests `test`, `arm`, `argument`, `label` |
+| items | items: of all collected tests `test`, `arm`, `argument`, `label`, `select` (an argument of pytest) |
+| chosen | arms: of each test that is run now, the arm |
 | swept | test, arm, argument, applied, given, asserted, failure, text |
 
 `given` are the seeds that the test itself sets and that were shifted. `asserted` are the comparisons that held,
@@ -11,6 +12,7 @@ the narrowest of each assertion; `failure` is the figure in the exception's `tex
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
@@ -19,26 +21,25 @@ import pytest
 from fastlora_verify.harness.child import figures
 from fastlora_verify.harness.child.arms import Arm, arms_of, is_taken
 from fastlora_verify.harness.child.channel import Channel
-from fastlora_verify.harness.child.place import Job
+from fastlora_verify.harness.child.place import AS_WRITTEN, LIST, SEEDED, Job
 from fastlora_verify.harness.child.shift import Shift
 
-LIST, AS_WRITTEN, SEEDED = "list", "as written", "seeded"
 TEXT = 4000  # characters of a failure's text
 ASSERTED = 20  # assertions of a test that are told
 
 
 class Sweep:
-    """`job["sweep"]`: `mode`, `arms` (ids, empty for all), `seed`."""
+    """`job["sweep"]`: `mode`, `seed`, and `wanted`: the ids of arms, as written those of items."""
 
     def __init__(self, channel: Channel, job: Job) -> None:
         self._channel = channel
         self._root: str = job["copy"]
         self._mode: str = job["sweep"]["mode"]
-        self._wanted = frozenset(job["sweep"]["arms"])
+        self._wanted = frozenset(job["sweep"]["wanted"])
         self._seed: int = job["sweep"]["seed"]
         self._shift = Shift(self._seed)
         self._arms: dict[str, Arm] = {}
-        self._asserted: dict[int, dict[str, Any]] = {}
+        self._asserted: dict[tuple[int, str], dict[str, Any]] = {}
         self._failure: dict[str, Any] = {}
         self._applied = True
 
@@ -47,21 +48,22 @@ class Sweep:
         """Tells the arms, or keeps the wanted ones with the seed given."""
         arms = arms_of(items)
         if self._mode == LIST:
-            told = [
-                {"test": item.nodeid, "arm": arm.id, "argument": arm.argument, "label": arm.label}
-                for arm in arms
-                for item in arm.items
-            ]
+            told = [{"test": item.nodeid, **self._told(arm, item)} for arm in arms for item in arm.items]
             self._channel.send({"event": "items", "items": told})
             return
-        wanted = [arm for arm in arms if arm.id in self._wanted]
         if self._mode == AS_WRITTEN:
-            chosen = [(arm, item) for arm in wanted for item in arm.items]
+            arms = [Arm((item,), "") for item in items if item.nodeid in self._wanted]
         else:
-            chosen = [(arm, arm.at(self._seed)) for arm in wanted]
+            arms = [arm for arm in arms if arm.id in self._wanted]
             self._shift.install(self._root)
-        self._arms = {item.nodeid: arm for arm, item in chosen}
-        items[:] = [item for _, item in chosen]
+        self._arms = {arm.at(self._seed).nodeid: arm for arm in arms}
+        self._channel.send({"event": "chosen", "arms": {test: arm.id for test, arm in self._arms.items()}})
+        items[:] = [item for item in items if item.nodeid in self._arms]
+
+    def _told(self, arm: Arm, item: pytest.Item) -> dict[str, str]:
+        path = os.path.relpath(os.path.realpath(item.path), self._root)
+        names = item.nodeid.partition("::")[2].partition("[")[0]
+        return {"arm": arm.id, "argument": arm.argument, "label": arm.label, "select": f"{path}::{names}"}
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
@@ -94,7 +96,7 @@ class Sweep:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
         """Makes sure that the test has the seed."""
         argument = self._arms[item.nodeid].argument
-        if self._mode == SEEDED and argument:
+        if argument:
             self._applied = is_taken(item, argument)
         yield
 
@@ -110,9 +112,9 @@ class Sweep:
     def pytest_assertion_pass(self, lineno: int, orig: str, expl: str) -> None:
         """A comparison that held; of each assertion the narrowest is kept."""
         for figure in figures.of_comparison(expl):
-            known = self._asserted.get(lineno)
+            known = self._asserted.get((lineno, orig))
             if figure.close is not None and (known is None or figure.close > known["close"]):
-                self._asserted[lineno] = {"line": lineno, "source": " ".join(orig.split())[:200], **asdict(figure)}
+                self._asserted[lineno, orig] = {"source": " ".join(orig.split())[:200], **asdict(figure)}
 
 
 def _text(error: BaseException) -> str:

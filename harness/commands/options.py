@@ -23,6 +23,10 @@ ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the rep
 ShowOutput = Annotated[
     bool, typer.Option("--show-output", help="Also what passing tests print: their ratios and bytes.")
 ]
+Previous = Annotated[
+    list[Path] | None,
+    typer.Option(help="An earlier round's record: what was killed then and survives now, and the other way round."),
+]
 RunDir = Annotated[
     Path | None, typer.Option("--run-dir", help="Results and logs of runs. Default: .fastlora-verify/TARGET.")
 ]

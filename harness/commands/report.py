@@ -1,4 +1,4 @@
-"""`report`: run records, shown again."""
+"""`report`: run records, shown again; those of several machines as one table."""
 
 from __future__ import annotations
 
@@ -6,25 +6,34 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fastlora_verify.harness import arguments
-from fastlora_verify.harness.commands.options import ShowOutput
+from fastlora_verify.harness.commands.options import Previous, ShowOutput
 from fastlora_verify.harness.errors import UsageError, check_names
 from fastlora_verify.harness.exit_code import ExitCode
 
+SEPARATE = "--separate shows one after the other"
+
 
 def report(
-    records: Annotated[list[Path], typer.Argument(help="Run records, as --json writes them.")],
-    how: Annotated[str, typer.Option("--format", help="markdown or json.")] = "markdown",
+    records: Annotated[list[Path], typer.Argument(help="Run records, as --json writes them; several are merged.")],
+    how: Annotated[str, typer.Option("--format", help="markdown, json, csv, junit or html.")] = "markdown",
+    previous: Previous = None,
+    separate: Annotated[bool, typer.Option("--separate", help="One record after the other, none merged.")] = False,
     show_output: ShowOutput = False,
 ) -> int:
-    """Show run records again."""
+    """Show run records again. Several, of one tree on different machines, become one table."""
+    from fastlora_verify.harness.records import beside, read_merged
     from fastlora_verify.reports import markdown
     from fastlora_verify.reports.registry import FORMATS
 
     check_names("format", [how], list(FORMATS))
     if show_output and how != markdown.NAME:
         raise UsageError(f"--show-output is of the Markdown report; {how} is given whole")
-    for path in records:
-        record = arguments.read_record(path)
+    groups = [[path] for path in records] if separate else [records]
+    shown = [beside(read_merged(group, SEPARATE), previous or []) for group in groups]
+    if how == "csv" and not all(record.mutants for record in shown):
+        raise UsageError(
+            "csv has a row a mutant and column, and there is no mutant in the record; --format json has all"
+        )
+    for record in shown:
         typer.echo(markdown.render(record, output=True) if show_output else FORMATS[how](record), nl=False)
     return ExitCode.OK

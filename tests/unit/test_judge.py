@@ -11,7 +11,7 @@ from fastlora_verify.harness.judge import EFFECTS, End, Subject, how_of, is_gree
 from fastlora_verify.harness.plan import Counts, MutantOutcome
 
 EVERY = (*CATEGORIES, ABSENT)
-SUBJECT = Subject("m", "src/k.py", ("brought",))
+SUBJECT = Subject("m", ("src/k.py",), ("brought",))
 END = End("exit", code=0)
 
 WORDS = {

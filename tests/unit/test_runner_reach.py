@@ -85,7 +85,7 @@ def test_marks_are_in_the_order_of_the_mapped_lines() -> None:
 
 def test_only_tests_that_ran_the_function_are_chosen_and_those_whose_processes_are_not_seen() -> None:
     baseline = facts(case("a", ONE), case("b", TWO), case("c", ELSEWHERE), case("d"))
-    chosen = Reach({"m.py": SOURCE}, baseline).chosen("m.py", SOURCE.replace("x + 1", "x - 1"))
+    chosen = Reach({"m.py": SOURCE}, baseline).chosen({"m.py": SOURCE.replace("x + 1", "x - 1")})
     assert chosen is not None
     assert chosen.tests == ("a", "c")
     assert chosen.collected == "d"
@@ -94,14 +94,14 @@ def test_only_tests_that_ran_the_function_are_chosen_and_those_whose_processes_a
 def test_a_function_that_ran_while_no_test_did_counts_for_every_test() -> None:
     baseline = facts(case("a", ONE), case("b", TWO), ran_outside=frozenset({ONE}))
     reach = Reach({"m.py": SOURCE}, baseline)
-    assert reach.chosen("m.py", SOURCE.replace("x + 1", "x - 1")) is None
-    assert reach.chosen("m.py", SOURCE.replace("x * y", "x + y")) is not None
+    assert reach.chosen({"m.py": SOURCE.replace("x + 1", "x - 1")}) is None
+    assert reach.chosen({"m.py": SOURCE.replace("x * y", "x + y")}) is not None
 
 
 def test_marks_of_a_second_file_follow_those_of_the_first() -> None:
     other = "def three():\n    return 3\n"
     baseline = facts(case("a", FIRST + 6), case("b", ONE))
-    chosen = Reach({"m.py": SOURCE, "n.py": other}, baseline).chosen("n.py", other.replace("return 3", "return 4"))
+    chosen = Reach({"m.py": SOURCE, "n.py": other}, baseline).chosen({"n.py": other.replace("return 3", "return 4")})
     assert chosen is not None
     assert chosen.tests == ("a",)
 

@@ -1,0 +1,56 @@
+"""Run records of the command line: read, merged, compared with those of an earlier round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fastlora_verify.harness.arguments import read_record
+from fastlora_verify.harness.errors import UsageError
+from fastlora_verify.reports.merge import merge
+from fastlora_verify.reports.record import Column, RunRecord
+from fastlora_verify.reports.rounds import ComparisonError, check_comparable, with_last_round
+from fastlora_verify.reports.same_tree import MergeError
+
+
+def read_merged(paths: Sequence[Path], hint: str = "") -> RunRecord:
+    """The record of all files together. Raises FileError, or UsageError where they are no one table."""
+    try:
+        return merge([(str(path), read_record(path)) for path in paths])
+    except MergeError as error:
+        raise UsageError(f"{error}; nothing is merged" + (f", {hint}" if hint else "")) from error
+
+
+def beside(record: RunRecord, previous: Sequence[Path]) -> RunRecord:
+    """The record beside the earlier round in these files; itself if there are none. Raises as `read_previous`."""
+    columns = ((column.id, column.device) for column in record.columns if column.not_run is None)
+    earlier = read_previous(previous, (mutant.name for mutant in record.mutants), columns)
+    return compared(record, earlier, previous)
+
+
+def read_previous(
+    previous: Sequence[Path], mutants: Iterable[str], columns: Iterable[tuple[str, str]]
+) -> RunRecord | None:
+    """The earlier round in these files, merged; None if there are none.
+
+    `columns` are ids and devices. Raises FileError, or UsageError where the round knows none of these mutants or
+    columns.
+    """
+    if not previous:
+        return None
+    earlier = read_merged(previous)
+    try:
+        check_comparable(mutants, [Column(id=id_, device=device) for id_, device in columns], earlier, named(previous))
+    except ComparisonError as error:
+        raise UsageError(f"--previous: {error}") from error
+    return earlier
+
+
+def compared(record: RunRecord, earlier: RunRecord | None, previous: Sequence[Path]) -> RunRecord:
+    """The record with what the earlier one, of these files, says of its mutants."""
+    return with_last_round(record, earlier, named(previous)) if earlier is not None else record
+
+
+def named(paths: Sequence[Path]) -> str:
+    """The files of one round, as a reader sees them."""
+    return " and ".join(map(str, paths))

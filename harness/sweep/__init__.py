@@ -1,0 +1,1 @@
+"""One test of the target under many seeds, or many times."""
