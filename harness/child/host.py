@@ -20,7 +20,6 @@ import importlib
 import json
 import linecache
 import os
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -103,15 +102,16 @@ class Host:
 
     def _next_job(self) -> Job:
         """Returns in the process of a job only."""
-        while not self._lines.ended:
+        while True:
             for line in self._lines.read(0.2):
                 if "kill" in line:
                     self._leaders.kill(line["kill"])
                 elif (job := self._started(line)) is not None:
                     return job
             self._leaders.reap()
-        self._leaders.close()
-        hard_exit(0)
+            if self._lines.ended:
+                self._leaders.close()
+                hard_exit(0)
 
     def _started(self, line: dict[str, Any]) -> Job | None:
         with open(line["file"], encoding="utf-8") as file:
