@@ -7,29 +7,36 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastlora_verify.harness.errors import FileError, NothingToRun, UsageError
+from fastlora_verify.harness.errors import FileError, UsageError
 
 if TYPE_CHECKING:
+    from fastlora_verify.harness.columns import Wanted
+    from fastlora_verify.harness.edit_options import Asked
     from fastlora_verify.harness.selection import Selection
     from fastlora_verify.reports.record import RunRecord
 
-_SPREAD = {
-    "--tests": re.compile(r"[^-@][^@]*(/|\.py(::.*)?$)[^@]*|[^-@][^@]*::[^@]*"),  # what looks like a path
-    "--device": re.compile(r"cpu|cuda"),
-}
+_PATH = re.compile(r"[^-@][^@]*(/|\.py(::.*)?$)[^@]*|[^-@][^@]*::[^@]*")  # what looks like one
 
 
 def spread(argv: Sequence[str]) -> list[str]:
-    """`--tests a.py b.py` as `--tests a.py --tests b.py`, the same for --device: each takes several words."""
+    """`--tests a.py b.py` as `--tests a.py --tests b.py`, and so for every option that takes several words.
+
+    Edits come with their scopes. Raises UsageError where one has none.
+    """
+    if any(word.partition("=")[0] in ("--insert", "--replace", "--at", "--reverts") for word in argv):
+        from fastlora_verify.harness.edit_options import paired
+
+        argv = paired(argv)
     words: list[str] = []
     option: str | None = None
     for position, word in enumerate(argv):
-        if option is not None and argv[position - 1] != option and _SPREAD[option].fullmatch(word):
+        if option is not None and argv[position - 1] != option and _SPREAD[option](word):
             words.append(option)
         elif word.startswith("-"):
             option = word if word in _SPREAD else None
@@ -39,17 +46,59 @@ def spread(argv: Sequence[str]) -> list[str]:
     return words
 
 
+def _is_path(word: str) -> bool:
+    return _PATH.fullmatch(word) is not None
+
+
+def _is_device(word: str) -> bool:
+    return word in ("cpu", "cuda")
+
+
+def _is_revision(word: str) -> bool:
+    """Any word that doesn't name mutations: those stand on the same line."""
+    from fastlora_verify.mutations.registry import MUTATIONS
+
+    ids = [mutation.id for mutation in MUTATIONS]
+    return not word.startswith("-") and "@" not in word and not any(fnmatch(id_, word) for id_ in ids)
+
+
+_SPREAD: dict[str, Callable[[str], bool]] = {
+    "--tests": _is_path,
+    "--device": _is_device,
+    "--merged-onto": _is_revision,
+}
+
+
 def selection(
-    names: list[str] | None, kernels: list[str] | None, families: list[str] | None, *, everything: bool
+    names: list[str] | None,
+    kernels: list[str] | None,
+    families: list[str] | None,
+    asked: Asked | None = None,
+    *,
+    everything: bool,
 ) -> Selection:
     """What to run. Raises NothingToRun if nothing was named, UsageError if names stand beside --all."""
-    from fastlora_verify.harness.selection import Selection
+    from fastlora_verify.harness import edit_options
 
     if everything and names:
         raise UsageError(f"--all and the name {names[0]!r} contradict each other; give one of them")
-    if not (everything or names or kernels or families):
-        raise NothingToRun("nothing to run: name mutations, or give --all, --kernel or --family")
-    return Selection(tuple(names or ()), tuple(kernels or ()), tuple(families or ()))
+    own = asked if asked is not None else edit_options.Asked()
+    return edit_options.selection(names or (), kernels or (), families or (), own, everything=everything)
+
+
+def wanted(
+    columns: list[str] | None,
+    against: str | None,
+    merged_onto: list[str] | None,
+    rebased_onto: str | None,
+    upstream: str | None,
+) -> Wanted:
+    """Which columns to run. Raises UsageError where options contradict each other."""
+    from fastlora_verify.harness.columns import Wanted
+
+    found = Wanted(tuple(columns or ()), against, tuple(merged_onto or ()), rebased_onto, upstream)
+    found.check()
+    return found
 
 
 def seeds(text: str | None) -> tuple[int, ...]:

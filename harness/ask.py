@@ -13,16 +13,14 @@ from typing import Any
 
 from fastlora_verify.harness import jobs
 from fastlora_verify.harness.blobs import blobs_of
-from fastlora_verify.harness.errors import NoDevice, PythonError, TargetError, UnknownName
+from fastlora_verify.harness.described import check_askable
+from fastlora_verify.harness.errors import NoDevice, PythonError, UnknownName
 from fastlora_verify.harness.evidence import read_lines
 from fastlora_verify.harness.jobs import Setting, make_bridge, module_command, write_job
 from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, RunOptions
 from fastlora_verify.harness.run import device_of
-from fastlora_verify.harness.sources import on_disk
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Master, make_master
-
-DATABASE = "fastlora_verify/kernels/database.py"
 
 
 @dataclass(frozen=True)
@@ -35,31 +33,20 @@ class Question:
     fixture: Mapping[str, Any] = field(default_factory=dict)
 
 
-def has_kernel_entries(target: Target) -> bool:
-    """True if the target's own tree brings the database of kernels that the oracles are generic over.
-
-    Elsewhere the oracles would find the reference kernels, and say nothing about the target's.
-    """
-    roots = ("" if root == "." else f"{root}/" for root in target.source_roots)
-    return any(on_disk(target, f"{root}{DATABASE}") is not None for root in roots)
-
-
 def ask_columns(
     target: Target, columns: Sequence[Column], question: Question, options: RunOptions
 ) -> list[ColumnOutcome]:
     """The answers, by column. Raises NoDevice if the only device is missing, UnknownName for a name."""
-    if not has_kernel_entries(target):
-        problem = "its tree has no fastlora_verify.kernels.database, so the oracles know none of its kernels"
-        raise TargetError(target.file, problem)
+    check_askable(target)
     options.run_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="fastlora-verify-")).resolve()
     try:
         master = make_master(target, scratch / "master", options.run_dir.resolve())
         bridge = make_bridge(scratch / "bridge")
-        outcomes = []
+        outcomes, alone = [], len(columns) == 1 and not options.several
         for column in columns:
             setting = Setting(target, options, column.device, bridge, ())
-            outcomes.append(_column(column, setting, master, scratch, question, alone=len(columns) == 1))
+            outcomes.append(_column(column, setting, master, scratch, question, alone=alone))
         return outcomes
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -73,7 +60,7 @@ def _column(
     if device.reason:
         if alone:
             raise NoDevice(column.device, device.reason)
-        return ColumnOutcome(column, NOT_RUN, device.reason, versions=device.versions, blobs=blobs)
+        return ColumnOutcome(column, NOT_RUN, device.reason, versions=device.versions, blobs=blobs, no_device=True)
     answers = _answers(setting, master, scratch / column.device, question)
     return ColumnOutcome(
         column,

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from fastlora_verify.harness.errors import FileError, UsageError
 from fastlora_verify.harness.session import Loaded
-from fastlora_verify.harness.sources import on_disk
+from fastlora_verify.harness.sources import on_disk, text_of
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import make_master
-from fastlora_verify.mutations.base import Mutant
+from fastlora_verify.mutations.base import Changed, Mutant
 
 
 @dataclass(frozen=True)
 class Applied:
     """Where a mutant was written, and how its tests are run there."""
 
-    file: Path
+    files: tuple[Path, ...]
     command: str
 
 
@@ -37,8 +37,8 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
     """Writes the mutant into `to`.
 
     A folder that doesn't exist, or is empty, becomes a whole copy of the target, laid out as the runner does.
-    Into a copy that is there already only the one file is written, and only if it is the unmutated one. The
-    target's own tree is refused: raises UsageError or FileError.
+    Into a copy that is there already only the mutant's files are written, and only if they are the unmutated ones.
+    The target's own tree is refused: raises UsageError or FileError.
     """
     target = loaded.target
     try:
@@ -46,28 +46,44 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
             if to.exists():
                 to.rmdir()
             make_master(target, to)
-        file = _file_in(loaded, mutant, to)
-        file.write_bytes(_encoded(file, mutant.source))
+        files = [_file_in(target, change, to) for change in mutant.changes]  # all are looked at before one is written
+        for file, change in zip(files, mutant.changes, strict=True):
+            if change.source is None:
+                file.unlink()
+            else:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(_encoded(file, change.source))
     except OSError as error:
         raise FileError(to, f"cannot be written: {error.strerror or error}") from error
-    return Applied(file, _command(target, to))
+    return Applied(tuple(files), _command(target, to))
 
 
-def _file_in(loaded: Loaded, mutant: Mutant, to: Path) -> Path:
-    """The mutant's file in the copy `to`, in the runner's layout or in that of the user's own tree."""
-    original = loaded.sources[mutant.module].text
-    source = on_disk(loaded.target, mutant.path)
-    assert source is not None  # it was read from there
-    source = source.resolve()
+def _file_in(target: Target, change: Changed, to: Path) -> Path:
+    """One file of the mutant in the copy `to`, in the runner's layout or in that of the user's own tree."""
+    source = on_disk(target, change.path)
+    if source is None:
+        return _new_file(target, change, to)
+    source, original = source.resolve(), text_of(source)
     tails = [Path(*source.parts[-length:]) for length in range(len(source.parts) - 1, 0, -1)]
-    found = [to / inner for inner in (Path(mutant.path), *tails) if (to / inner).is_file()]
+    found = [to / inner for inner in (Path(change.path), *tails) if (to / inner).is_file()]
     if not found:
-        raise UsageError(f"{to} has no {mutant.path}; give a copy of the target, or a folder that is not there yet")
+        raise UsageError(f"{to} has no {change.path}; give a copy of the target, or a folder that is not there yet")
     if found[0].resolve() == source:
         raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
     if _decoded(found[0]) != original:
         raise UsageError(f"{found[0]} is not the target's unmutated file; give a fresh copy")
     return found[0]
+
+
+def _new_file(target: Target, change: Changed, to: Path) -> Path:
+    """A file that the mutant adds: never into the target's own tree, never over another."""
+    file = to / change.path
+    folders = [folder.resolve() for folder in (target.root, *(folder for _, folder in target.place)) if folder]
+    if any(file.resolve().is_relative_to(folder) for folder in folders):
+        raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
+    if file.exists():
+        raise UsageError(f"{file} is there already, and the mutant adds it; give a fresh copy")
+    return file
 
 
 def _command(target: Target, to: Path) -> str:
@@ -87,6 +103,8 @@ def _decoded(file: Path) -> str:
 
 
 def _encoded(file: Path, text: str) -> bytes:
-    with file.open("rb") as lines:
-        encoding = tokenize.detect_encoding(lines.readline)[0]
+    encoding = "utf-8"
+    if file.exists():
+        with file.open("rb") as lines:
+            encoding = tokenize.detect_encoding(lines.readline)[0]
     return text.removeprefix("\ufeff").encode(encoding)

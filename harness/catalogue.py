@@ -9,6 +9,8 @@ from typing import Any
 
 from fastlora_verify.mutations.base import Example, Mutation
 from fastlora_verify.mutations.plan import Plan
+from fastlora_verify.reports.escape import code, own, prose
+from fastlora_verify.reports.names import counted
 from tabulate import tabulate
 
 LIST_FORMATS = ("table", "json", "markdown")
@@ -21,8 +23,13 @@ def listed(mutations: Sequence[Mutation], how: str) -> str:
     """All entries, a line each."""
     if how == "json":
         return json.dumps([_entry(mutation) for mutation in mutations], indent=1)
-    rows = [(m.id, m.family, "all" if len(m.kinds) == 4 else ", ".join(sorted(m.kinds)), m.fault) for m in mutations]
+    name, said = (code, own) if how == "markdown" else (str, str)
+    rows = [(name(m.id), m.family, _kinds(m), said(m.fault)) for m in mutations]
     return _table(how)(("mutation", "family", "kinds", "fault"), rows)
+
+
+def _kinds(mutation: Mutation) -> str:
+    return "all" if len(mutation.kinds) == 4 else ", ".join(sorted(mutation.kinds))
 
 
 def explained(mutation: Mutation) -> str:
@@ -46,17 +53,21 @@ def sites(mutations: Sequence[Mutation], kernels: Sequence[str], plan: Plan, how
     cells = _cells(mutations, kernels, plan)
     if how == "json":
         return json.dumps(cells, indent=1)
+    columns = [*kernels, *(["instruments"] if _has_instruments(plan) else [])]
+    is_markdown = how == "markdown"
+    name, foreign = (code, prose) if is_markdown else (str, str)
     reasons: dict[str, int] = {}
-    rows = []
-    for mutation in mutations:
-        row = [mutation.id]
-        for kernel in [*kernels, *(["instruments"] if _has_instruments(plan) else [])]:
-            row.append(_cell(cells[mutation.id].get(kernel, {}), reasons))
-        rows.append(row)
-    headers = ("mutation", *kernels, *(["instruments"] if _has_instruments(plan) else []))
-    notes = [f"({number}) {reason}" for reason, number in reasons.items()]
-    total = f"{len(plan.mutants)} mutants of {len(mutations)} mutations"
+    rows = [[name(m.id), *(_cell(cells[m.id].get(kernel, {}), reasons) for kernel in columns)] for m in mutations]
+    notes = [f"({number}) {reason(text) if is_markdown else text}" for text, number in reasons.items()]
+    total = f"{counted(len(plan.mutants), 'mutant')} of {counted(len(mutations), 'mutation')}"
+    headers = ("mutation", *map(foreign, columns))
     return "\n".join([_table(how)(headers, rows), "", *(f"{note}  " for note in notes), "", total])
+
+
+def reason(text: str) -> str:
+    """Why there is no site, in Markdown; a twin's name is the target's text."""
+    same = "the same edit as "
+    return f"{same}{code(text[len(same) :])}" if text.startswith(same) else own(text)
 
 
 def _cells(mutations: Sequence[Mutation], kernels: Sequence[str], plan: Plan) -> dict[str, dict[str, Any]]:
@@ -96,10 +107,9 @@ def _entry(mutation: Mutation) -> dict[str, Any]:
 
 def _table(how: str) -> Callable[[Sequence[str], Rows], str]:
     if how == "markdown":
-        from fastlora_verify.reports.escape import prose
         from fastlora_verify.reports.tables import table
 
-        return lambda headers, rows: table(headers, [[prose(cell) for cell in row] for row in rows])
+        return table
     return lambda headers, rows: tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
 
 

@@ -18,6 +18,7 @@ from fastlora_verify.harness.commands.mutate import mutate
 from fastlora_verify.harness.commands.options import PROGRAM
 from fastlora_verify.harness.commands.oracle import oracle
 from fastlora_verify.harness.commands.report import report
+from fastlora_verify.harness.commands.suite import suite
 from fastlora_verify.harness.commands.sweep import sweep
 from fastlora_verify.harness.errors import Failure, FaultOfOurs, UsageError
 from fastlora_verify.harness.exit_code import ExitCode
@@ -41,6 +42,7 @@ app.command()(diff)
 app.command()(apply)
 app.command()(report)
 app.command()(sweep)
+app.command()(suite)
 app.command()(init)
 
 

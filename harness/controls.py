@@ -52,12 +52,14 @@ def plain_limits(limits: Limits) -> Limits:
     return Limits(limits.wall + _START_SECONDS, limits.cpu + _START_SECONDS, limits.memory)
 
 
-class _Red(RedControl):
-    """A red control whose parts can be told again."""
+class Red(RedControl):
+    """A red control, with the suite's run where it came to its end."""
 
-    def __init__(self, column: str, control: str, problem: str, hint: str = "") -> None:
+    def __init__(
+        self, column: str, control: str, problem: str, hint: str = "", suite: tuple[SuiteFacts, End] | None = None
+    ) -> None:
         super().__init__(column, control, problem, hint)
-        self.control, self.problem = control, problem
+        self.suite = suite
 
 
 class Controls:
@@ -89,7 +91,7 @@ class Controls:
         notes = [f"children start anew: {self._pool.warm.ready['reason']}"] if mode == "spawn" else []
         try:
             baseline, end = self._suite_twice()
-        except _Red as red:
+        except Red as red:
             if mode != "fork":
                 raise
             notes.append(f"not forked but started anew: {red.control} is red in a forked child ({red.problem})")
@@ -114,7 +116,7 @@ class Controls:
         baseline, end = self._unmutated()
         other = self._differs_from_cold(baseline, limits_of(self._options, end))
         if other:
-            raise _Red(self._column, WARM_EQUALS_COLD, other, "is a test not deterministic?")
+            raise Red(self._column, WARM_EQUALS_COLD, other, "is a test not deterministic?")
         return baseline, end
 
     def _unmutated(self) -> tuple[SuiteFacts, End]:
@@ -126,11 +128,12 @@ class Controls:
             raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
         problem = _problem(facts, result)
         if problem:
-            raise _Red(self._column, UNMUTATED, problem)
+            suite = (facts, result.end) if facts.ended and result.end.how == "exit" else None
+            raise Red(self._column, UNMUTATED, problem, suite=suite)
         if facts.foreign:
             name, file = next(iter(facts.foreign.items()))
             problem = f"{name} was imported from {file}, not from the scratch copy"
-            raise _Red(self._column, UNMUTATED, problem, "check the target's source_roots")
+            raise Red(self._column, UNMUTATED, problem, "check the target's source_roots")
         self._done(UNMUTATED, begin, told(facts.counts))
         return facts, result.end
 
@@ -224,7 +227,7 @@ class Controls:
     def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
         problem = _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
-            raise _Red(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
+            raise Red(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
         if not facts.reached_import and not any(fact.reached for fact in facts.tests.values()):
             self._events.note("no test runs a function of the files that mutants change")
 
@@ -234,7 +237,7 @@ class Controls:
         if any(after.get(test) != "passed" for test in passed) and facts.counts.failed + facts.counts.errors:
             return
         path = task.probed[0].path
-        raise _Red(self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?")
+        raise Red(self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?")
 
     def _run(self, tasks: Sequence[Task]) -> list[StageResult]:
         results: dict[str, StageResult] = {}

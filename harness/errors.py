@@ -19,6 +19,7 @@ class TargetError(Failure):
     """A target can't be read or asks for what isn't there."""
 
     def __init__(self, file: Path | str, problem: str, *, key: str | None = None, allowed: str | None = None) -> None:
+        self.problem = problem
         where = f"target {file}" + (f", key {key}" if key else "")
         super().__init__(f"{where}: {problem}" + (f"; allowed: {allowed}" if allowed else ""))
 
@@ -88,14 +89,33 @@ class GitError(Failure):
     """A revision that isn't there, a folder in no repository, or what git refuses."""
 
 
+class EditError(Failure):
+    """An edit of the command line that makes no mutant; `option` is how it was given."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"{option}: {problem}; nothing was run")
+
+
 class RedControl(Failure):
     """A control is red, so that no mutant's outcome would mean anything."""
 
     exit_code = ExitCode.RED_CONTROL
 
     def __init__(self, column: str, control: str, problem: str, hint: str = "") -> None:
+        self.control, self.problem = control, problem
         text = f"control {control!r} is red in column {column}: {problem}; no mutant was judged"
         super().__init__(text + (f"; {hint}" if hint else ""))
+
+
+class NoTree(Failure):
+    """A merge or a rebase conflicts, so that there is nothing that a test could be run on."""
+
+    exit_code = ExitCode.RED_CONTROL
+
+    def __init__(self, step: str, conflicts: Sequence[tuple[str, str]]) -> None:
+        told = ", ".join(f"{path} ({kind})" for path, kind in conflicts[:5])
+        more = f" and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
+        super().__init__(f"{step} conflicts in {told}{more}; nothing was run")
 
 
 class NothingToRun(Failure):

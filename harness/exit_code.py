@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fastlora_verify.reports.findings import Class, class_of
+from fastlora_verify.reports.findings import Class, class_of, deciding
 from fastlora_verify.reports.record import MutantRecord, RunRecord
+from fastlora_verify.reports.suite_record import EXCEPTIONS, UNTOLD
 from fastlora_verify.reports.sweep_record import GOOD, SKIPPED, SweepRecord
 
 NOT_JUDGED = ("not-run", "no-site")  # statuses that say nothing, and hide nothing: their columns say why
@@ -15,10 +16,10 @@ class ExitCode(IntEnum):
     """Statuses of the command. Where several apply, the first in ORDER is given."""
 
     OK = 0  # every mutant killed or allowed
-    SURVIVORS = 1  # survivors that the target's table does not allow; an oracle objects; a run of a sweep fails
+    SURVIVORS = 1  # survivors that the target's table does not allow; an oracle, a sweep or a suite objects
     USAGE = 2  # the command line, a target file or a record is wrong, or a device is missing
     UNEXPLAINED = 3  # timeouts, crashes, mutants not viable or never reached, without an allowance
-    RED_CONTROL = 4  # the unmutated suite or another control is red: no verdict would mean anything
+    RED_CONTROL = 4  # a control is red, or a merge conflicts: no verdict would mean anything
     NOTHING_TO_RUN = 5  # no mutant, no test or no record was selected
     FAULT = 70  # a fault of ours
 
@@ -43,8 +44,12 @@ def of_run(record: RunRecord) -> ExitCode:
     applying = {ExitCode.OK} | {_of_mutant(mutant) for mutant in record.mutants}
     if not _verdicts(record):
         applying.add(ExitCode.NOTHING_TO_RUN)
+    if record.stopped is not None or _is_red(record):
+        applying.add(ExitCode.RED_CONTROL)
     if record.faults or (record.audit and record.audit.differences):
         applying.add(ExitCode.FAULT)
+    if record.faults_elsewhere:
+        applying.add(ExitCode.USAGE)
     return next(code for code in ORDER if code in applying)
 
 
@@ -57,14 +62,28 @@ def of_sweep(record: SweepRecord) -> ExitCode:
     return ExitCode.OK if all(outcome in GOOD for outcome in judged) else ExitCode.SURVIVORS
 
 
+def of_suite(record: RunRecord) -> ExitCode:
+    """The status of two suites that were compared: what was lost comes before what can't be told."""
+    kinds = {finding.kind for finding in record.suite.findings} if record.suite is not None else set()
+    if kinds & set(EXCEPTIONS):
+        return ExitCode.SURVIVORS
+    return ExitCode.UNEXPLAINED if kinds & set(UNTOLD) else ExitCode.OK
+
+
 def _of_mutant(mutant: MutantRecord) -> ExitCode:
     kind = class_of(mutant)
     if kind is Class.SURVIVOR:
         return ExitCode.SURVIVORS
-    judged = any(result.status not in NOT_JUDGED for result in mutant.results.values())
+    judged = any(result.status not in NOT_JUDGED for result in deciding(mutant))
     if kind is Class.NO_VERDICT and judged and mutant.allowed is None:
         return ExitCode.UNEXPLAINED
     return ExitCode.OK
+
+
+def _is_red(record: RunRecord) -> bool:
+    """Whether a red suite is more than a finding: it is none where one tree's tests run on another's source."""
+    red = [column for column in record.columns if not all(control.ok for control in column.controls)]
+    return any(column.source == column.tests for column in red) or (bool(red) and not _verdicts(record))
 
 
 def _verdicts(record: RunRecord) -> bool:

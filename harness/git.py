@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,14 +130,19 @@ class Repository:
 
     def blobs(self, rev: str, paths: Sequence[str] = ()) -> dict[str, str]:
         """Ids of the blobs at a revision, by path: of the whole tree, or of the files and folders `paths`."""
-        words = ["ls-tree", "-r", "-z", "--full-tree", rev, "--", *paths]
-        found = {}
-        for row in filter(None, os.fsdecode(self._out(*words)).split("\0")):
+        return {path: blob for path, kind, blob in self._tree(rev, paths) if kind == "blob"}
+
+    def submodules(self, rev: str) -> list[str]:
+        """Where other repositories are mounted at a revision."""
+        return [path for path, kind, _ in self._tree(rev, ()) if kind == "commit"]
+
+    def _tree(self, rev: str, paths: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """(path, kind, id) of all that isn't a folder."""
+        out = self._out("ls-tree", "-r", "-z", "--full-tree", rev, "--", *paths)
+        for row in filter(None, os.fsdecode(out).split("\0")):
             what, _, path = row.partition("\t")
             _, kind, blob = what.split(" ")
-            if kind == "blob":
-                found[path] = blob
-        return found
+            yield path, kind, blob
 
     def changes(self, base: str, head: str) -> list[Change]:
         """What differs between two revisions, renames found."""

@@ -14,7 +14,9 @@ from typing import Any
 from fastlora_verify.harness.child.place import AS_WRITTEN as AS_WRITTEN
 from fastlora_verify.harness.child.place import COLD_JOB
 from fastlora_verify.harness.child.place import LIST as LIST
+from fastlora_verify.harness.child.place import NOTED as NOTED
 from fastlora_verify.harness.child.place import SEEDED as SEEDED
+from fastlora_verify.harness.described import described_kernels
 from fastlora_verify.harness.plan import RunOptions
 from fastlora_verify.harness.target import Target
 
@@ -175,6 +177,7 @@ def write_job(
         "modules": list(setting.target.modules),
         "gpu_marker": setting.target.gpu_marker,
         "kernels": list(kernels),
+        "described": described_kernels(setting.target),
         "device": setting.device,
         "quick": bool(probed),
         "exec": _command(setting, kind, path, arguments, scratch, spawn=spawn),

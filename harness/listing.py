@@ -38,7 +38,7 @@ def _by_git(root: Path) -> list[str]:
     """What git lists, nested repositories and submodules opened; nothing outside of a checkout."""
     # An inherited GIT_DIR would make git list another repository.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "-c", "safe.directory=*", "-C", str(root)]
+    command = ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", str(root)]
     command += ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         done = subprocess.run(command, env=env, capture_output=True, check=False)

@@ -18,6 +18,7 @@ TIMEOUT = "timeout"
 CRASH = "crash"
 NOT_VIABLE = "not-viable"
 NOT_RUN = "not-run"
+NO_SITE = "no-site"  # in this column's source; others have it
 
 # How a killed mutant was killed.
 BY_ASSERTION = "assertion"
@@ -49,6 +50,7 @@ class RunOptions:
     # Kernels made to raise, as (path in the copy, whole text): the last control. Empty: it isn't run.
     raising_sources: tuple[tuple[str, str], ...] = ()
     libraries: tuple[str, ...] = ("torch", "peft", "transformers", "bitsandbytes")  # imported before the fork
+    several: bool = False  # one of several trees: a red control or a missing device is a finding, and ends nothing
     resume: bool = True  # take results of an interrupted run with the same key
     cold: bool = False  # a new interpreter for each mutant, no fork
     wall_floor: float = 20.0  # s
@@ -143,7 +145,7 @@ class MutantOutcome:
 
 @dataclass(frozen=True)
 class Control:
-    """A control that was green."""
+    """A control and what it found."""
 
     name: str  # "unmutated" | "warm equals cold" | "identity" | "raise"
     seconds: float
@@ -182,6 +184,18 @@ class AuditDifference:
 
 
 @dataclass(frozen=True)
+class OfTree:
+    """What a column's tree is, for the record."""
+
+    source: str = ""  # "working tree", "main", "v1+fix.diff"
+    tests: str = ""
+    source_rev: str = ""  # a commit where it is exactly one, else a digest
+    tests_rev: str = ""
+    digest: str = ""  # of all its files; "": not looked at
+    beside: bool = False  # beside the tree under review: shown, and deciding nothing
+
+
+@dataclass(frozen=True)
 class ColumnOutcome:
     """A column of the report: controls, baseline and every mutant in the order asked for."""
 
@@ -199,3 +213,6 @@ class ColumnOutcome:
     versions: Mapping[str, str] = field(default_factory=dict)  # "python", "torch", "peft"… in the target's interpreter
     notes: tuple[str, ...] = ()
     blobs: Blobs = field(default_factory=Blobs)  # what was run, by content
+    no_device: bool = False
+    red: Control | None = None  # that was not green
+    tree: OfTree = OfTree()

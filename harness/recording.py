@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from fastlora_verify.harness import plan
+from fastlora_verify.harness.scratch_git import Conflicts
 from fastlora_verify.harness.selection import allowance_of
 from fastlora_verify.harness.target import Target
 from fastlora_verify.mutations.base import Mutant, NoSite
@@ -17,15 +18,13 @@ from fastlora_verify.reports.trees import digest_of
 
 @dataclass(frozen=True)
 class Told:
-    """What only the caller knows of a run."""
+    """What only the caller knows of a run as a whole."""
 
     tool_version: str
     command: tuple[str, ...]
     started_at: str  # ISO 8601, UTC
     seconds: float
     cpu: str | None
-    source_rev: str
-    tests_rev: str
     tests: tuple[str, ...]
     saved_as: str
     notes: tuple[str, ...] = ()  # for the reader of the report
@@ -38,10 +37,12 @@ def run_record(
     mutants: Sequence[Mutant] = (),
     no_sites: Sequence[NoSite] = (),
     faults: tuple[str, ...] = (),
+    faults_elsewhere: tuple[str, ...] = (),
 ) -> record.RunRecord:
     """The record of a run of `mutants` in the columns of `outcomes`."""
     results = [{outcome.mutant: outcome for outcome in column.mutants} for column in outcomes]
     by_column = dict(zip((column.column.id for column in outcomes), results, strict=True))
+    beside = {outcome.column.id for outcome in outcomes if outcome.tree.beside}
     return record.RunRecord(
         tool_version=told.tool_version,
         command=told.command,
@@ -55,14 +56,22 @@ def run_record(
         ),
         environment=_environment(outcomes, told),
         columns=tuple(_column(outcome, told) for outcome in outcomes),
-        mutants=tuple(_mutant(mutant, by_column, target) for mutant in mutants),
+        mutants=tuple(_mutant(mutant, by_column, beside, target) for mutant in mutants),
         no_sites=tuple(record.NoSiteRecord(**asdict(no)) for no in no_sites),
         faults=faults,
+        faults_elsewhere=faults_elsewhere,
         oracles=tuple(_oracle(a, o.column.id) for o in outcomes for a in o.oracles),
         audit=_audit(outcomes),
         saved_as=told.saved_as,
         files={digest_of(files): files for o in outcomes for files in (o.blobs.source, o.blobs.tests) if files},
     )
+
+
+def stopped_record(target: Target, told: Told, found: Conflicts) -> record.RunRecord:
+    """The record of a run that found conflicts in place of a tree to run on."""
+    conflicts = (record.ConflictRecord(path=one.path, kind=one.kind, text=one.text) for one in found.conflicts)
+    stopped = record.Stopped(step=found.step, conflicts=tuple(conflicts))
+    return replace(run_record(target, told, ()), stopped=stopped)
 
 
 def _environment(outcomes: Sequence[plan.ColumnOutcome], told: Told) -> record.Environment:
@@ -82,13 +91,14 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
     return record.Column(
         id=outcome.column.id,
         device=outcome.column.device,
-        source_rev=told.source_rev,
-        tests_rev=told.tests_rev,
+        source=outcome.tree.source,
+        tests=outcome.tree.tests,
+        source_rev=outcome.tree.source_rev,
+        tests_rev=outcome.tree.tests_rev,
+        tree_digest=outcome.tree.digest,
+        beside=outcome.tree.beside,
         baseline=record.Baseline(**asdict(base.counts), seconds=base.seconds) if base else None,
-        controls=tuple(
-            record.Control(name=control.name, ok=True, summary=control.detail, seconds=control.seconds)
-            for control in outcome.controls
-        ),
+        controls=_controls(outcome),
         mode=cast(record.Mode, outcome.mode),
         needs_card=base.skipped_here if base else (),
         printed=tuple(map(_printed, base.printed)) if base else (),
@@ -102,13 +112,24 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
     )
 
 
+def _controls(outcome: plan.ColumnOutcome) -> tuple[record.Control, ...]:
+    found = [*outcome.controls, *([outcome.red] if outcome.red is not None else [])]
+    return tuple(
+        record.Control(name=one.name, ok=one is not outcome.red, summary=one.detail, seconds=one.seconds)
+        for one in found
+    )
+
+
 def _printed(found: plan.Printed) -> record.Printed:
     sections = tuple(record.Section(title=title, text=text) for title, text in found.sections)
     return record.Printed(test=found.test, sections=sections)
 
 
 def _mutant(
-    mutant: Mutant, by_column: Mapping[str, Mapping[str, plan.MutantOutcome]], target: Target
+    mutant: Mutant,
+    by_column: Mapping[str, Mapping[str, plan.MutantOutcome]],
+    beside: Set[str],
+    target: Target,
 ) -> record.MutantRecord:
     outcomes = {column: found[mutant.name] for column, found in by_column.items() if mutant.name in found}
     return record.MutantRecord(
@@ -121,13 +142,13 @@ def _mutant(
         scope=mutant.scope,
         gist=mutant.gist,
         diff=mutant.diff,
-        results={column: _result(outcome) for column, outcome in outcomes.items()},
+        results={column: _result(outcome, beside=column in beside) for column, outcome in outcomes.items()},
         oracles=tuple(_oracle(a, column) for column, outcome in outcomes.items() for a in outcome.oracles),
         allowed=allowance_of(mutant.name, target),
     )
 
 
-def _result(outcome: plan.MutantOutcome) -> record.Result:
+def _result(outcome: plan.MutantOutcome, *, beside: bool) -> record.Result:
     return record.Result(
         **asdict(outcome.counts),
         status=cast(record.Status, outcome.status),
@@ -142,6 +163,7 @@ def _result(outcome: plan.MutantOutcome) -> record.Result:
         ),
         seconds=outcome.seconds,
         note=outcome.reason,
+        beside=beside,
     )
 
 
@@ -154,6 +176,7 @@ def _oracle(answer: Mapping[str, Any], column: str) -> record.OracleRecord:
         summary=answer.get("summary") or answer.get("error") or "",
         figures=tuple(figures),
         column=column,
+        compared=bool(answer.get("compared")),
     )
 
 

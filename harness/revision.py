@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from fastlora_verify.harness.errors import GitError
+from fastlora_verify.harness.git import run_git
 from fastlora_verify.harness.listing import files_of
 from fastlora_verify.harness.sources import on_disk
 from fastlora_verify.harness.target import Target
@@ -17,13 +18,31 @@ from fastlora_verify.mutations.source import SourceFile
 
 def source_revision(target: Target, sources: Mapping[str, SourceFile]) -> str:
     """Of the modules that mutations look into."""
-    texts = ((file.path, file.text.encode(errors="surrogateescape")) for file in sources.values())
-    return _commit(target) or _digest(texts)
+    return commit_of(target) or digest_of_sources(sources)
 
 
 def tests_revision(target: Target, tests: Iterable[str]) -> str:
     """Of the files under the test paths."""
-    return _commit(target) or _digest(_files(target, tests))
+    return commit_of(target) or digest_of_tests(target, tests)
+
+
+def digest_of_sources(sources: Mapping[str, SourceFile]) -> str:
+    """Of the modules that mutations look into."""
+    return _digest((file.path, file.text.encode(errors="surrogateescape")) for file in sources.values())
+
+
+def digest_of_tests(target: Target, tests: Iterable[str]) -> str:
+    """Of the files under the test paths."""
+    return _digest(_files(target, tests))
+
+
+def commit_of(target: Target) -> str | None:
+    """HEAD, if the whole target is one clean checkout."""
+    if target.root is None or target.place:
+        return None
+    head = _git(target.root, "rev-parse", "HEAD")
+    changed = _git(target.root, "status", "--porcelain", "--", ".")
+    return head if head and changed == "" else None
 
 
 def cpu_model() -> str | None:
@@ -36,23 +55,12 @@ def cpu_model() -> str | None:
     return next(names, None) or platform.processor() or platform.machine() or None
 
 
-def _commit(target: Target) -> str | None:
-    """HEAD, if the whole target is one clean checkout."""
-    if target.root is None or target.place:
-        return None
-    head = _git(target.root, "rev-parse", "HEAD")
-    changed = _git(target.root, "status", "--porcelain", "--", ".")
-    return head if head and changed == "" else None
-
-
 def _git(folder: Path, *arguments: str) -> str | None:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "-c", "safe.directory=*", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    except OSError:
+        done = run_git(folder, *arguments)
+    except GitError:  # no git here
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return os.fsdecode(done.stdout).strip() if done.returncode == 0 else None
 
 
 def _files(target: Target, tests: Iterable[str]) -> Iterable[tuple[str, bytes]]:

@@ -33,6 +33,11 @@ def check_roles(target: Target, sources: Mapping[str, SourceFile]) -> None:
                 raise TargetError(target.file, problem, key=f"kernel[{index}].{key} of {kernel.name!r}")
 
 
+def modules_of(kernel: KernelRoles) -> set[str]:
+    """The modules that a kernel's roles lie in."""
+    return {scope.partition(":")[0] for _, scope, _ in _roles(kernel)}
+
+
 def scopes_of(text: str) -> dict[str, str]:
     """Every function and class of a module by its dotted name."""
     return dict(_scopes(ast.parse(text), ""))

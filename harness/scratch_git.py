@@ -63,6 +63,7 @@ class ScratchRepository:
     def __init__(self, folder: Path, of: Repository | None = None) -> None:
         self._folder = folder
         self._git_dir = folder / ".git"
+        self.all_objects = Repository(folder)  # the user's and what was made here
         folder.mkdir(parents=True)
         self._settings: tuple[str, ...] = _PLAIN
         form = "sha1" if of is None else _object_format(of)

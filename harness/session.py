@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from time import monotonic
 
-from fastlora_verify.harness.ask import Question, ask_columns, has_kernel_entries
-from fastlora_verify.harness.errors import FileError, NothingToRun, PythonError, UnknownDevice
-from fastlora_verify.harness.plan import Column, Events, RunOptions
+from fastlora_verify.harness.ask import Question, ask_columns
+from fastlora_verify.harness.column_trees import Tree, trees_of
+from fastlora_verify.harness.columns import Wanted, ids_of, specs_of
+from fastlora_verify.harness.described import why_not_asked
+from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, PythonError, TargetError, UnknownName
+from fastlora_verify.harness.loading import Loaded as Loaded
+from fastlora_verify.harness.loading import check_whole, tell_faults
+from fastlora_verify.harness.loading import load as load
+from fastlora_verify.harness.own import with_base
+from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.raising import raising_sources
-from fastlora_verify.harness.recording import Told, run_record, save
+from fastlora_verify.harness.recording import Told, run_record, stopped_record
 from fastlora_verify.harness.records import compared, read_previous
-from fastlora_verify.harness.revision import cpu_model, source_revision, tests_revision
-from fastlora_verify.harness.roles import check_roles
+from fastlora_verify.harness.revision import cpu_model
 from fastlora_verify.harness.run import run_columns
-from fastlora_verify.harness.selection import Selection, check_allowances, select, wanted_mutations
-from fastlora_verify.harness.sources import check_tests, on_disk, read_sources
+from fastlora_verify.harness.run_folder import RECORD, keep, near, record_in
+from fastlora_verify.harness.run_folder import RUNS as RUNS
+from fastlora_verify.harness.run_folder import prepare_run_dir as prepare_run_dir
+from fastlora_verify.harness.run_folder import write as write
+from fastlora_verify.harness.same_blobs import with_same_blobs
+from fastlora_verify.harness.scratch_git import Conflicts
+from fastlora_verify.harness.selection import Selection
+from fastlora_verify.harness.several import (
+    Fitted,
+    Ready,
+    each_tree_once,
+    fitted,
+    ready,
+    side_by_side,
+    under_review,
+    without_tests,
+)
+from fastlora_verify.harness.sources import check_tests, on_disk
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.target_file import find_executable, load_target
-from fastlora_verify.mutations.base import Mutant, NoSite
-from fastlora_verify.mutations.plan import Plan, plan_mutants
-from fastlora_verify.mutations.registry import MUTATIONS
-from fastlora_verify.mutations.source import SourceFile
-from fastlora_verify.reports.record import RunRecord, dumps
-
-DEVICES = ("cpu", "cuda")
-NO_ORACLES = "no oracle was asked: the target's tree has no fastlora_verify.kernels.database"
-RUNS = ".fastlora-verify"  # in the working folder; ignored by git, never copied
+from fastlora_verify.reports.record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,7 @@ class Request:
     python: str | None = None
     devices: tuple[str, ...] = ("cpu",)
     tests: tuple[str, ...] = ()
+    columns: Wanted = field(default_factory=Wanted)
     run_dir: Path | None = None
     json: Path | None = None
     previous: tuple[Path, ...] = ()  # records of an earlier round
@@ -53,88 +68,153 @@ class Request:
     select: bool = True
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A target with its sources and the mutants that were asked for."""
-
-    target: Target
-    sources: Mapping[str, SourceFile]
-    plan: Plan
-    mutants: tuple[Mutant, ...]
-    no_sites: tuple[NoSite, ...]  # of the kernels that were asked for
-
-
 def version() -> str:
     """This distribution's version."""
     return metadata.version("fastlora-verify")
 
 
-def load(path: Path | None, selection: Selection, events: Events | None = None) -> Loaded:
-    """Reads the target, plans and selects. Raises TargetError, UnknownName or NothingToRun."""
-    target = load_target(path)
-    sources = read_sources(target)
-    mutations = wanted_mutations(selection, target)
-    if not mutations:
-        raise NothingToRun("nothing to run: no mutation of the names given is of the families given")
-    check_roles(target, sources)
-    plan = plan_mutants(sources, target.kernels, target.instruments, mutations)
-    if events is not None:
-        for fault in plan.faults:
-            events.note(f"a fault of fastlora-verify, this mutant is not run: {fault}")
-    if mutations == MUTATIONS:
-        check_allowances(plan, target)
-    asked = selection.kernels or tuple(kernel.name for kernel in target.kernels)
-    no_sites = tuple(no for no in plan.no_sites if no.kernel in asked)
-    return Loaded(target, sources, plan, select(plan, selection), no_sites)
+class _Session:
+    """What `mutate` and `oracle` share: target, columns, the run's folder, the clock."""
+
+    def __init__(self, request: Request, tests: Sequence[str] | None) -> None:
+        self._clock, self._started = monotonic(), datetime.now(UTC)
+        self.request = request
+        self.specs = specs_of(request.columns, request.devices)
+        self.target = with_python(load_target(request.target), request.python)
+        own = inner_tests(self.target, tests) if tests is not None else ()
+        self.tests = own or self.target.tests
+        self.run_dir = prepare_run_dir(request.run_dir, self.target)
+        self.several = len(self.specs) > 1 and not request.columns.is_plain
+        self._earlier = record_in(self.run_dir)
+
+    def trees(self) -> AbstractContextManager[list[Tree]]:
+        """Each column's tree. Raises GitError and Conflicts."""
+        return trees_of(self.target, self.request.columns, self.specs, self.tests, self.run_dir)
+
+    def fitted(self, trees: Sequence[Tree]) -> list[Fitted]:
+        """Each column with what its tree has of the target."""
+        columns = [Column(name, spec.device) for name, spec in zip(ids_of(self.specs), self.specs, strict=True)]
+        return fitted(list(zip(columns, trees, strict=True)), self.tests)
+
+    def options(self, one: Fitted) -> RunOptions:
+        """How a column is run; the same for every column of its tree."""
+        return RunOptions(
+            run_dir=self.run_dir,
+            threads=self.request.threads,
+            tests=one.tests if one.tests != self.target.tests else None,
+            several=self.several,
+        )
+
+    def named(self, columns: Sequence[Fitted], outcomes: Sequence[ColumnOutcome]) -> list[ColumnOutcome]:
+        """The outcomes with what their trees are called. Raises NoDevice if nothing ran for want of a device."""
+        if all(outcome.no_device for outcome in outcomes):
+            raise NoDevice(outcomes[0].column.device, outcomes[0].reason)
+        decides = under_review(self.specs)
+        return [
+            replace(outcome, tree=one.told(compared=not here), notes=(*one.notes, *outcome.notes))
+            for one, outcome, here in zip(columns, outcomes, decides, strict=True)
+        ]
+
+    def told(self, *notes: str) -> Told:
+        """What the record says of the run as a whole."""
+        return Told(
+            tool_version=version(),
+            command=self.request.command,
+            started_at=self._started.isoformat(timespec="seconds"),
+            seconds=monotonic() - self._clock,
+            cpu=cpu_model(),
+            tests=tuple(self.tests),
+            saved_as=str(self.request.json) if self.request.json else near(self.run_dir / RECORD),
+            notes=notes,
+        )
+
+    def kept(self, record: RunRecord) -> RunRecord:
+        """The record, compared with the last one in the run's folder, and written."""
+        return keep(with_same_blobs(record, self._earlier), self.run_dir, self.request.json)
 
 
 def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
-    """Runs the selected mutants in every column and saves the record."""
-    clock, started = monotonic(), datetime.now(UTC)
-    columns = columns_of(request.devices)
-    loaded = load(request.target, selection, events)
-    earlier = read_previous(request.previous, (m.name for m in loaded.mutants), ((c.id, c.device) for c in columns))
-    target = with_python(loaded.target, request.python)
-    tests = inner_tests(target, request.tests)
-    run_dir = prepare_run_dir(request.run_dir, target)
-    oracles = request.oracles and has_kernel_entries(target)
-    options = RunOptions(
-        run_dir=run_dir,
+    """Runs the selected mutants in every column and saves the record.
+
+    Where the tree under review can't be made, the record has the conflicts in place of columns.
+    """
+    session = _Session(request, request.tests)
+    try:
+        with session.trees() as trees:
+            columns = ready(session.fitted(trees), with_base(selection, session.target))
+            check_whole(columns[0].loaded, selection, [one.loaded for one in columns[1:]])
+            tell_faults([one.loaded for one in columns], events)
+            mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
+            earlier = read_previous(request.previous, mutants, ((c.column.id, c.column.device) for c in columns))
+            return session.kept(compared(_mutated(session, columns, events), earlier, request.previous))
+    except Conflicts as found:
+        return session.kept(stopped_record(session.target, session.told(), found))
+
+
+def _mutated(session: _Session, columns: Sequence[Ready], events: Events) -> RunRecord:
+    def run(places: Sequence[int]) -> Sequence[ColumnOutcome]:
+        chosen = [columns[place] for place in places]
+        first = chosen[0]
+        if not first.fitted.tests:
+            return [without_tests(one) for one in chosen]
+        options = _options(session, first)
+        return run_columns(first.loaded.target, first.loaded.mutants, [one.column for one in chosen], options, events)
+
+    all_fitted = [one.fitted for one in columns]
+    mutants, outcomes = side_by_side(columns, each_tree_once(all_fitted, run))
+    silent = [why_not_asked(one.loaded.target) for one in columns]
+    told = session.told(*([f"no oracle was asked: {silent[0]}"] if session.request.oracles and all(silent) else []))
+    first = columns[under_review(session.specs).index(True)].loaded
+    plans = [one.loaded.plan for one in columns]
+    faults = tuple(dict.fromkeys(fault for plan in plans for fault in plan.faults))
+    elsewhere = tuple(dict.fromkeys(fault for plan in plans for fault in plan.faults_elsewhere))
+    no_sites = (*first.no_sites, *first.not_made)
+    return run_record(session.target, told, session.named(all_fitted, outcomes), mutants, no_sites, faults, elsewhere)
+
+
+def _options(session: _Session, one: Ready) -> RunOptions:
+    request, target = session.request, one.loaded.target
+    return replace(
+        session.options(one.fitted),
         workers=request.workers,
-        threads=request.threads,
         audit=request.audit,
-        oracles=oracles,
+        oracles=request.oracles and not why_not_asked(target),
         select=request.select,
-        tests=tests or None,
-        raising_sources=raising_sources(target, loaded.sources, _kernels_of(loaded)),
+        raising_sources=raising_sources(target, one.loaded.sources, one.loaded.kernels),
     )
-    outcomes = run_columns(target, loaded.mutants, columns, options, events)
-    told = _told(request, target, loaded.sources, tests or target.tests, run_dir, started, monotonic() - clock)
-    if request.oracles and not oracles:
-        told = replace(told, notes=(NO_ORACLES,))
-    record = run_record(target, told, outcomes, loaded.mutants, loaded.no_sites, loaded.plan.faults)
-    return _saved(compared(record, earlier, request.previous), request, run_dir)
 
 
 def oracle(request: Request, question: Question) -> RunRecord:
-    """Asks the oracles about the unmutated kernels and saves the record."""
-    clock, started = monotonic(), datetime.now(UTC)
-    columns = columns_of(request.devices)
-    target = with_python(load_target(request.target), request.python)
-    sources = read_sources(target)
-    run_dir = prepare_run_dir(request.run_dir, target)
-    options = RunOptions(run_dir=run_dir, threads=request.threads)
-    outcomes = ask_columns(target, columns, question, options)
-    told = _told(request, target, sources, target.tests, run_dir, started, monotonic() - clock)
-    return _saved(run_record(target, told, outcomes), request, run_dir)
+    """Asks the oracles about the unmutated kernels of every column and saves the record; conflicts as in `mutate`."""
+    session = _Session(request, None)
+    failures: list[Failure] = []
+    try:
+        with session.trees() as trees:
+            columns = session.fitted(trees)
+
+            def ask(places: Sequence[int]) -> Sequence[ColumnOutcome]:
+                chosen = [columns[place] for place in places]
+                own = [one.column for one in chosen]
+                try:
+                    return ask_columns(chosen[0].target, own, question, session.options(chosen[0]))
+                except (TargetError, UnknownName, PythonError) as failure:
+                    failures.append(failure)
+                    if not session.several:
+                        raise
+                    return [ColumnOutcome(column, NOT_RUN, str(failure)) for column in own]
+
+            outcomes = session.named(columns, each_tree_once(columns, ask))
+            if failures and all(outcome.status == NOT_RUN for outcome in outcomes):
+                raise failures[0]
+            return session.kept(run_record(session.target, session.told(), outcomes))
+    except Conflicts as found:
+        return session.kept(stopped_record(session.target, session.told(), found))
 
 
 def columns_of(devices: Sequence[str]) -> list[Column]:
-    """A column a device, each once. Raises UnknownDevice."""
-    for device in devices:
-        if device not in DEVICES:
-            raise UnknownDevice(device)
-    return [Column(f"head:{device}", device) for device in dict.fromkeys(devices)]
+    """The working tree on each device, each once. Raises UnknownDevice."""
+    specs = specs_of(Wanted(), devices)
+    return [Column(name, spec.device) for name, spec in zip(ids_of(specs), specs, strict=True)]
 
 
 def with_python(target: Target, python: str | None) -> Target:
@@ -170,68 +250,3 @@ def _inner_test(target: Target, test: str) -> str:
             relative = (Path(inner) / real.relative_to(folder)).as_posix()
             return f"{relative}{colons}{rest}"
     return test
-
-
-def prepare_run_dir(path: Path | None, target: Target) -> Path:
-    """Makes the run's folder; git ignores its content. Raises FileError if that can't be done."""
-    folder = path if path is not None else Path.cwd() / RUNS / _folder_name(target.name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        ignore = (folder if path is not None else folder.parent) / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
-    except OSError as error:
-        raise FileError(folder, f"the run's folder cannot be made: {error.strerror}") from error
-    return folder.resolve()
-
-
-def _folder_name(name: str) -> str:
-    """A target's name as that of one folder, whatever stands in it."""
-    return re.sub(r"[^\w.+@ -]", "-", name)[:60].strip(". ") or "target"
-
-
-def _kernels_of(loaded: Loaded) -> set[str]:
-    return {kernel for mutant in loaded.mutants for kernel in mutant.kernels}
-
-
-def _told(
-    request: Request,
-    target: Target,
-    sources: Mapping[str, SourceFile],
-    tests: tuple[str, ...],
-    run_dir: Path,
-    started: datetime,
-    seconds: float,
-) -> Told:
-    return Told(
-        tool_version=version(),
-        command=request.command,
-        started_at=started.isoformat(timespec="seconds"),
-        seconds=seconds,
-        cpu=cpu_model(),
-        source_rev=source_revision(target, sources),
-        tests_rev=tests_revision(target, tests),
-        tests=tests,
-        saved_as=str(request.json) if request.json else _near(run_dir / "record.json"),
-    )
-
-
-def _near(path: Path) -> str:
-    """A path as the user would write it: relative where it lies below the working folder."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _saved(record: RunRecord, request: Request, run_dir: Path) -> RunRecord:
-    text = dumps(record)
-    for path in (run_dir / "record.json", request.json):
-        if path is not None:
-            write(path, text)
-    return record
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a file of the command line. Raises FileError."""
-    try:
-        save(text, path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror}") from error

@@ -63,10 +63,8 @@ def _read(target: Target, key: str, name: str) -> SourceFile:
 
 def _text(target: Target, key: str, name: str, file: Path) -> str:
     try:
-        data = file.read_bytes()
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode(encoding)
-        ast.parse(data, filename=str(file))
+        text = text_of(file)
+        ast.parse(file.read_bytes(), filename=str(file))
     except OSError as error:
         raise TargetError(target.file, f"{name}: {file} cannot be read: {error.strerror}", key=key) from error
     except SyntaxError as error:  # of the code, and of its encoding line
@@ -77,3 +75,17 @@ def _text(target: Target, key: str, name: str, file: Path) -> str:
     except (ValueError, LookupError) as error:  # LookupError: a codec that is none of text, such as rot13
         raise TargetError(target.file, f"{name}: {file} is not text: {error}", key=key) from error
     return text
+
+
+def text_of(file: Path) -> str:
+    """A file's text by the encoding that it declares, newlines as they are.
+
+    Raises OSError, SyntaxError for a wrong encoding line, LookupError and ValueError for what is no text.
+    """
+    return decoded(file.read_bytes())
+
+
+def decoded(data: bytes) -> str:
+    """Source text by the encoding that it declares, newlines as they are; raises as `text_of` does."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return data.decode(encoding)

@@ -24,6 +24,8 @@
     guards = []                   # optional; functions that decide whether PEFT must run
     helpers = []                  # optional; functions that the Function calls
     patcher = "package.module:patch"      # optional; installs the entries
+    patch-call = "patch(model)"   # optional; where its parameters' names don't say what the oracles give it:
+                                  # model, block, cls, config, lora_config, adapter_name, or literals
     unpatcher = "package.module:unpatch"  # optional; takes them away
     node = "FunctionBackward"     # grad_fn name of the kernel's output
     [[allow]]                     # optional; a survivor that is right
@@ -44,6 +46,7 @@ import tomllib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from fastlora_verify.harness.child.patch_call import ROLES, UnclearCallError, parsed
 from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.keys import Keys, shown
 from fastlora_verify.harness.listing import included
@@ -144,12 +147,23 @@ def _kernels(top: Keys, modules: tuple[str, ...]) -> tuple[KernelRoles, ...]:
             unpatcher=_optional_scope(table, "unpatcher", modules),
             node=table.text("node"),
             owner=_owner(table),
+            patch_call=_patch_call(table),
         )
         if kernel.name in kernels:
             raise table.error("name", f"{kernel.name!r} is the name of two kernels")
         kernels[kernel.name] = kernel
         table.finish()
     return tuple(kernels.values())
+
+
+def _patch_call(table: Keys) -> str:
+    text = table.optional_text("patch-call") or ""
+    try:
+        if text:
+            parsed(text)
+    except UnclearCallError as error:
+        raise table.error("patch-call", str(error), f"a call with {', '.join(ROLES)} or literals") from error
+    return text
 
 
 def _allowances(top: Keys) -> tuple[Allowance, ...]:

@@ -75,6 +75,15 @@ def make_master(target: Target, path: Path, without: Path | None = None) -> Mast
     return Master(path, snapshot(path))
 
 
+def add_included(target: Target, master: Master) -> Master:
+    """The copy with those files of the target's `include` that it lacks, such as built ones that no revision holds."""
+    if target.root is None or not target.include:
+        return master
+    names = included(target.root.resolve(), target.include)
+    _gather(target.root, master.path, [name for name in names if name not in master.entries])
+    return Master(master.path, snapshot(master.path))
+
+
 def _gather(source: Path, to: Path, names: Iterable[str]) -> None:
     root = source.resolve()
     to.mkdir(parents=True, exist_ok=True)

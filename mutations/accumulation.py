@@ -16,6 +16,7 @@ from fastlora_verify.mutations.terms import (
     QUANT,
     factor,
     is_base_term,
+    is_lora_term,
     named,
     one_line,
     product,
@@ -39,9 +40,9 @@ def find(view: KernelView) -> Iterator[Site]:
 def _dropped_terms(view: KernelView, add: Operation) -> Iterator[Site]:
     """A base term on one side, other projections' base terms on the other: drop the one side."""
     for side, other in add.sides:
-        if not is_base_term(side.value) or not _has_base_term(other.value):
+        names = _base_siblings(side.value) if is_base_term(side.value) else _whole_gradient(side.value)
+        if not names or not _has_base_term(other.value):
             continue
-        names = _base_siblings(side.value)
         gist = f"`{one_line(add.code, 90)}` without the term of {'+'.join(sorted(names))}"
         what, scope = named(view, names), add.module.enclosing(add.node)
         yield Site(add.module, scope, what, add.node, (add.without(side),), gist)
@@ -58,6 +59,29 @@ def _shortened_loop(add: Operation, loop: cst.For) -> Site:
 def _base_siblings(value: Value) -> frozenset[str]:
     base = factor(product(value), "W", QUANT)
     return siblings(base, "W") if base is not None else frozenset()
+
+
+def _whole_gradient(value: Value) -> frozenset[str]:
+    """The projection whose base term and LoRA term a sum consists of, as a function returns them together."""
+    summands = list(_summands(value))
+    bases = [part for part in summands if is_base_term(part)]
+    terms = [part for part in summands if part not in bases]
+    if not bases or not all(is_lora_term(part, "A") for part in terms):
+        return frozenset()
+    names = frozenset().union(*map(_base_siblings, bases))
+    adapted = [factor(product(part), "A") for part in terms]
+    others = frozenset().union(*(siblings(part, "A") for part in adapted if part is not None))
+    return names if len(names) == 1 and others <= names else frozenset()
+
+
+def _summands(value: Value) -> Iterator[Value]:
+    if value.kind in {"use", "cast", "move"} and value.args:
+        yield from _summands(value.args[0])
+    elif value.kind == "add":
+        for arg in value.args[:2]:
+            yield from _summands(arg)
+    else:
+        yield value
 
 
 def _has_base_term(value: Value) -> bool:
@@ -138,6 +162,22 @@ MUTATIONS = (
                 kernel="qkv",
             ),
             Example("dX", "d_inp = torch.add(base, term, alpha=factor)", None),
+            Example(
+                "dX",
+                """
+                dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
+                dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
+                whole_g = d_wide_g.mm(dense_g) + (d_wide_g @ gate.second) @ gate.first * gate.factor
+                d_inp = (d_wide_u.mm(dense_u) + (d_wide_u @ up.second) @ up.first * up.factor) + whole_g
+                """,
+                """
+                dense_g = unpacked(gate.kernel, gate.tensors, gate.plan, gate.dtype)
+                dense_u = unpacked(up.kernel, up.tensors, up.plan, up.dtype)
+                whole_g = d_wide_g.mm(dense_g) + (d_wide_g @ gate.second) @ gate.first * gate.factor
+                d_inp = whole_g
+                """,
+                kernel="swiglu",
+            ),
         ),
     ),
 )

@@ -28,6 +28,7 @@ class KernelRoles:
     unpatcher: str
     node: str  # grad_fn name of the kernel's output
     owner: tuple[str, ...] = ()  # the classes whose forward the entries replace, the target's or a library's
+    patch_call: str = ""  # how the patcher is called, `patch(model, config)`; empty: its signature says
 
 
 @dataclass(frozen=True)

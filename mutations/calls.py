@@ -70,10 +70,25 @@ class Calls(Builtins):
             scope = f"{value.scope[1]}.{name}"
             if isinstance(self.source.modules[value.scope[0]].scopes.get(scope), cst.FunctionDef):
                 return Value("method", scope=(value.scope[0], scope), args=(receiver,))
+            kept = self.class_variable(value.scope, name)
+            if kept is not None:
+                return resolve(kept)
         if value.kind in {"object", "unknown", "instance", "join"} and name not in COMMON_METHODS:
             found = self.source.methods.get(name, ())
             if len(found) == 1:
                 return Value("method", scope=found[0], args=(receiver,))
+        return None
+
+    def class_variable(self, scope: tuple[str, str], name: str) -> Value | None:
+        """What a target class assigns to a name in its body: `product = Product.apply`."""
+        module = self.source.modules[scope[0]]
+        cls = module.scopes.get(scope[1])
+        for line in cls.body.body if isinstance(cls, cst.ClassDef) else ():
+            for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+                targets = small.targets if isinstance(small, cst.Assign) else ()
+                if any(isinstance(t.target, cst.Name) and t.target.value == name for t in targets):
+                    assert isinstance(small, cst.Assign)
+                    return self.eval(small.value, self.module_env(module))
         return None
 
     def _arguments(self, node: cst.Call, env: Env) -> tuple[list[Value], dict[str, Value]]:
@@ -145,9 +160,9 @@ class Calls(Builtins):
         kwargs: dict[str, Value],
         env: Env,
     ) -> Value | None:
+        if callee is not None and callee.name == "apply" and callee.args and self._is_function(callee.args[0]):
+            return self.apply_function(node, args)  # `fused = Function.apply`
         if receiver is None:
-            if callee is not None and callee.name == "apply" and callee.args and self._is_function(callee.args[0]):
-                return self.apply_function(node, args)  # `fused = Function.apply`
             return self.builtin(node, name, args, kwargs, env)
         held = resolve(receiver)
         if name == "apply" and self._is_function(receiver):

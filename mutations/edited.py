@@ -23,11 +23,15 @@ from fastlora_verify.mutations.reads import Unbound, unbound
 
 
 class BadEditError(Exception):
-    """An edit that is no mutant; `unbound` are the names that it lacks, where that is why."""
+    """An edit that is no mutant; `unbound` are the names that it lacks, where that is why.
 
-    def __init__(self, problem: str, names: Sequence[Unbound] = ()) -> None:
+    `is_same`: it changes comments and white space at most.
+    """
+
+    def __init__(self, problem: str, names: Sequence[Unbound] = (), *, is_same: bool = False) -> None:
         super().__init__(problem)
         self.unbound = tuple(names)
+        self.is_same = is_same
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def build_edit(label: Label, edits: Sequence[FileEdit], kernels: Sequence[Kernel
     for edit in edits:
         _check(edit)
     if all(_is_same(edit) for edit in edits):
-        raise BadEditError("does not differ from the original once comments and white space are gone")
+        raise BadEditError("does not differ from the original once comments and white space are gone", is_same=True)
     names = [name for edit in edits for name in _unbound(edit)]
     if names:
         raise BadEditError("; ".join(dict.fromkeys(map(_told, names))), names)
@@ -111,7 +115,7 @@ def _unbound(edit: FileEdit) -> list[Unbound]:
 def _told(name: Unbound) -> str:
     where = f" in {name.where}" if name.where else ""
     if name.said:
-        return f"brings in the unbound name {name.name!r}: it has no value there{where}"
+        return f"brings in the unbound name {name.name!r}, which has no value there{where}"
     leaves = "may leave" if name.perhaps else "leaves"
     return f"{leaves} the name {name.name!r} unbound{where}, where other code reads it"
 

@@ -9,6 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 from fastlora_verify.mutations.handback import hands_back
 from fastlora_verify.mutations.kernel_view import KernelView, Place
+from fastlora_verify.mutations.names import parameter_names
 from fastlora_verify.mutations.statements import leaves
 from fastlora_verify.mutations.tree import children, small_statements, statements
 
@@ -58,7 +59,9 @@ def exits(view: KernelView) -> Iterator[Exit]:
     for place in view.guards:
         yield from (e for e in _exits(place) if _refuses(place, e.last))
     if view.patcher is not None:
-        yield from (e for e in _exits(view.patcher) if isinstance(e.last, cst.Continue) or _gives_up(e.last))
+        yield from (
+            e for e in _exits(view.patcher) if isinstance(e.last, cst.Continue) or _gives_up(view.patcher, e.last)
+        )
 
 
 def _exits(place: Place) -> Iterator[Exit]:
@@ -123,6 +126,11 @@ def _hands_on_reasons(place: Place) -> bool:
     return any(isinstance(t, cst.Comparison) and isinstance(t.left, cst.Name) and t.left.value in names for t in tested)
 
 
-def _gives_up(last: cst.BaseSmallStatement) -> bool:
-    """`return 0` of a patcher."""
-    return isinstance(last, cst.Return) and last.value is not None and m.matches(last.value, m.Integer("0"))
+def _gives_up(patcher: Place, last: cst.BaseSmallStatement) -> bool:
+    """`return 0`, `return False`, `return` of a patcher, and `return model`: what it was given, as it was."""
+    if not isinstance(last, cst.Return):
+        return False
+    nothing = m.Integer("0") | m.Name("False") | m.Name("None")
+    if last.value is None or m.matches(last.value, nothing):
+        return True
+    return isinstance(last.value, cst.Name) and last.value.value in parameter_names(patcher.node)

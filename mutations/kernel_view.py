@@ -76,13 +76,29 @@ class KernelView:
             if param is x:
                 env.names[name] = Value("source", param, name=name, own=frozenset({Label("X")}))
             elif param is owner:
-                env.names[name] = Value("object", param, name=name)
+                env.names[name] = self._owner(entry, param)
             else:
                 env.names[name] = Value("unknown", param, name=name)
         machine.phase = f"entry {entry.scope}"
         machine.block(entry.node.body.body, env)
         machine.phase = ""
         self.entry_env[entry.scope] = env
+
+    def _owner(self, entry: Place, param: cst.Param) -> Value:
+        """The module that an entry is the forward of; one of the target's own classes is made by its `__init__`."""
+        name = param.name.value
+        scope = entry.scope.rpartition(".")[0]
+        if not isinstance(entry.module.scopes.get(scope), cst.ClassDef):
+            return Value("object", param, name=name)
+        owner = Value("object", param, name=name, scope=(entry.module.name, scope))
+        start = entry.module.scopes.get(f"{scope}.__init__")
+        if isinstance(start, cst.FunctionDef):
+            given = [Value("object", p, name=p.name.value) for p in all_params(start.params)[1:]]
+            function = Value("function", scope=(entry.module.name, f"{scope}.__init__"))
+            self.interpreter.phase = "owner"
+            self.interpreter.call_function(function, [owner, *given], {})
+            self.interpreter.phase = ""
+        return owner
 
     def _run_alone(self, phase: str, place: Place) -> None:
         """Run a function on unknown arguments, for what it reads, sets and calls."""

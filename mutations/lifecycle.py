@@ -15,6 +15,7 @@ from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, never
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.lifecycle_examples import EXAMPLES
+from fastlora_verify.mutations.names import assigned_names, parameter_names, read_names
 from fastlora_verify.mutations.terms import one_line
 from fastlora_verify.mutations.tree import children, small_statements
 from fastlora_verify.mutations.values import Value, alternatives
@@ -42,12 +43,25 @@ def deletes_forward(place: Place, small: cst.BaseSmallStatement) -> bool:
     return name in {"delattr", "pop", "__delattr__"} and any(_mentions_forward(a.value) for a in call.args)
 
 
+def puts_forward_back(small: cst.BaseSmallStatement) -> bool:
+    """`m.forward = original`, `vars(m)["forward"] = original`, `setattr(m, "forward", original)`."""
+    if isinstance(small, cst.Assign) and len(small.targets) == 1:
+        target = small.targets[0].target
+        if isinstance(target, cst.Subscript):
+            return any(_mentions_forward(n) for n in m.findall(target.slice[0], m.SimpleString()))
+        return isinstance(target, cst.Attribute) and target.attr.value == "forward"
+    by_name = m.Call(m.Name("setattr"), args=[m.Arg(), m.Arg(m.MatchIfTrue(_mentions_forward)), m.Arg()])
+    return isinstance(small, cst.Expr) and m.matches(small.value, by_name)
+
+
 def forward_left(view: KernelView) -> Iterator[Site]:
     for place in view.reach("unpatcher"):
         for small in small_statements(place.node):
-            if deletes_forward(place, small):
+            deletes, restores = deletes_forward(place, small), puts_forward_back(small)
+            if deletes or restores:
                 gist = f"`{one_line(place.module.code(small))}` is skipped"
-                yield Site(place.module, place.scope, "", small, (place.module.replace(small, "pass"),), gist)
+                what = "" if deletes else "restored"
+                yield Site(place.module, place.scope, what, small, (place.module.replace(small, "pass"),), gist)
 
 
 # -- the mark ---------------------------------------------------------------------------------------------
@@ -57,9 +71,25 @@ def patched_twice(view: KernelView) -> Iterator[Site]:
     """The exit that finds a module already patched: it looks up what the patcher itself sets."""
     written = view.interpreter.writes["patcher"]
     for found in _patcher_exits(view):
-        if view.interpreter.reads[found.node.test] & written:
+        kept = {name for place in view.reach("patcher") for name in _kept_outside(place)}
+        if view.interpreter.reads[found.node.test] & written or read_names(found.node.test) & kept:
             yield _never(found)
     yield from _mark_not_set(view)
+
+
+def _kept_outside(place: Place) -> Iterator[str]:
+    """Names of the module that a function changes: `global original`, `ORIGINALS[cls] = …`, `PATCHED.add(cls)`."""
+    own = parameter_names(place.node) | assigned_names(place.node.body)
+    for small in small_statements(place.node):
+        if isinstance(small, cst.Global):
+            yield from (item.name.value for item in small.names)
+        for target in small.targets if isinstance(small, cst.Assign) else ():
+            if isinstance(target.target, cst.Subscript) and isinstance(target.target.value, cst.Name):
+                yield from {target.target.value.value} - own
+        added = m.Call(func=m.Attribute(value=m.Name(), attr=m.Name("add") | m.Name("append") | m.Name("setdefault")))
+        if isinstance(small, cst.Expr) and m.matches(small.value, added):
+            assert isinstance(small.value, cst.Call) and isinstance(small.value.func, cst.Attribute)
+            yield from read_names(small.value.func.value) - own
 
 
 def _mark_not_set(view: KernelView) -> Iterator[Site]:

@@ -7,7 +7,9 @@ from fastlora_verify.mutations.base import Example
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "forward-left-behind": (
         Example("unpatcher", 'vars(layer).pop("forward")', "pass"),
-        Example("unpatcher", "layer.forward = layer._former", None),
+        Example("unpatcher", "layer.forward = layer._former", "pass"),
+        Example("unpatcher", 'setattr(layer, "forward", layer._former)', "pass"),
+        Example("unpatcher", "layer._former = None", None),
     ),
     "patched-twice": (
         Example(
@@ -33,6 +35,19 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                     adopt(layer)
             """,
             None,
+        ),
+        Example(
+            "patcher",
+            """
+            if model in MODELS:
+                return model
+            MODELS.add(model)
+            """,
+            """
+            if False:
+                return model
+            MODELS.add(model)
+            """,
         ),
     ),
     "group-ownership-ignored": (

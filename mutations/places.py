@@ -139,12 +139,10 @@ def _fires(tree: ast.Module, edit: FileEdit, span: Span) -> int | None:
     if not _says_something(after, span.new) and not _says_something((edit.before or "").encode(), span.old):
         return None  # comments
     if _says_something(after, span.new):
-        piece = after[slice(*span.new)]
-        low = line_at(starts, span.new[0] + len(piece) - len(piece.lstrip()))
-        high = line_at(starts, span.new[0] + len(piece.rstrip()) - 1)
-        statement = _trigger(tree, low, high)
+        statement = _trigger(tree, span.new, starts)
         if statement is not None:
-            return int(starts[statement.lineno - 1] + statement.col_offset)
+            return _start(statement, starts)
+        piece = after[slice(*span.new)]
         return int(span.new[0] + len(piece) - len(piece.lstrip()))
     return _beside(edit, span, after, starts, tree)
 
@@ -154,27 +152,32 @@ def _says_something(text: bytes, span: tuple[int, int]) -> bool:
     return any(line.strip() and not line.strip().startswith("#") for line in lines)
 
 
-def _trigger(tree: ast.Module, low: int, high: int) -> ast.stmt | None:
-    """Of the statements that begin in these lines the first, or the last if it is a condition; then what it guards."""
-    inside = _outermost(tree, low, high)
+def _trigger(tree: ast.Module, span: tuple[int, int], starts: Sequence[int]) -> ast.stmt | None:
+    """Of the statements that begin in the new text the first, or the last if it is a condition; then what it guards."""
+    inside = _outermost(tree, span, starts)
     if not inside:
         return None
     chosen = inside[-1] if isinstance(inside[-1], ast.If) else inside[0]
     while isinstance(chosen, ast.If | ast.For | ast.While) and not chosen.orelse:
-        if not low <= chosen.body[0].lineno <= high:
+        if not span[0] <= _start(chosen.body[0], starts) < span[1]:
             break
         chosen = chosen.body[0]
     return chosen
 
 
-def _outermost(node: ast.AST, low: int, high: int) -> list[ast.stmt]:
-    found = []
+def _outermost(node: ast.AST, span: tuple[int, int], starts: Sequence[int]) -> list[ast.stmt]:
+    found: list[ast.stmt] = []
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt) and low <= begin(child) <= high:
+        if isinstance(child, ast.stmt) and span[0] <= _start(child, starts) < span[1]:
             found.append(child)
         elif not isinstance(child, ast.expr):
-            found += _outermost(child, low, high)
+            found += _outermost(child, span, starts)
     return found
+
+
+def _start(statement: ast.stmt, starts: Sequence[int]) -> int:
+    """The byte that a statement begins at, decorators left out."""
+    return int(starts[statement.lineno - 1] + statement.col_offset)
 
 
 def _beside(edit: FileEdit, span: Span, after: bytes, starts: Sequence[int], tree: ast.Module) -> int | None:
@@ -184,7 +187,7 @@ def _beside(edit: FileEdit, span: Span, after: bytes, starts: Sequence[int], tre
     count = len(starts)
     for line in (*range(here, count + 1), *range(here - 1, 0, -1)):
         text = after[starts[line - 1] : starts[line] if line < count else len(after)]
-        at = starts[line - 1] + len(text) - len(text.lstrip())
+        at = int(starts[line - 1] + len(text) - len(text.lstrip()))
         if not _says_something(text, (0, len(text))) or not covering(tree, line, at - starts[line - 1]):
             continue
         if scope_at(edit.after or "", at, at + 1) == scope:

@@ -14,7 +14,7 @@ from fastlora_verify.mutations.build import BadMutantError, build_mutant, digest
 from fastlora_verify.mutations.instrument_view import InstrumentView
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.registry import MUTATIONS
-from fastlora_verify.mutations.source import SourceFile, TargetSource
+from fastlora_verify.mutations.source import ParsedModule, SourceFile, TargetSource
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Plan:
     mutants: tuple[Mutant, ...]
     no_sites: tuple[NoSite, ...]
     faults: tuple[str, ...]  # mutations that made something that is no mutant: told, never run
+    faults_elsewhere: tuple[str, ...] = ()  # the same of mutations that are none of the catalogue's
 
 
 Found = dict[tuple[str, str, tuple[object, ...]], tuple[Mutation, Site, list[str]]]
@@ -60,20 +61,52 @@ def plan_views(
     """The same for kernels that were looked at already."""
     found: Found = {}
     no_sites: list[NoSite] = []
+    broken: list[str] = []
     for mutation in MUTATIONS if mutations is None else mutations:
         if mutation.family == "instruments":
-            for site in mutation.find(instruments):  # type: ignore[arg-type]
+            for site in _sites(mutation, instruments, broken):
                 found.setdefault(_key(mutation, site), (mutation, site, []))
             continue
         for view in views:
             reason = "" if view.roles.kind in mutation.kinds else f"not for kernels of kind {view.roles.kind}"
-            sites = [] if reason else list(mutation.find(view))
+            sites = [] if reason else _sites(mutation, view, broken)
             for site in sites:
                 found.setdefault(_key(mutation, site), (mutation, site, []))[2].append(view.roles.name)
             if not sites:
                 no_sites.append(NoSite(mutation.id, view.roles.name, reason or mutation.absent))
     mutants, twins, faults = _build(list(found.values()))
-    return Plan(tuple(mutants), (*no_sites, *_left_empty(mutants, twins)), tuple(faults))
+    elsewhere = [text for mutation, text in faults if mutation.origin]
+    ours = [text for mutation, text in faults if not mutation.origin]
+    no_sites += _left_empty(mutants, twins)
+    return Plan(tuple(mutants), tuple(no_sites), tuple(ours), tuple(dict.fromkeys([*broken, *elsewhere])))
+
+
+def _sites(mutation: Mutation, view: KernelView | InstrumentView, broken: list[str]) -> list[Site]:
+    """A mutation's sites. One that is none of the catalogue's may raise, or yield what is no site: told in `broken`."""
+    if not mutation.origin:
+        return list(mutation.find(view))  # type: ignore[arg-type]
+    try:
+        sites = list(mutation.find(view))  # type: ignore[arg-type]
+        for site in sites:
+            _check_site(site)
+    except (Exception, SystemExit) as error:
+        broken.append(f"{mutation.id} of {mutation.origin}: {type(error).__name__}: {error}")
+        return []
+    return sites
+
+
+def _check_site(site: object) -> None:
+    """Raises TypeError or ValueError for what can't be edited."""
+    if not isinstance(site, Site) or not isinstance(site.module, ParsedModule) or not site.edits:
+        raise TypeError(f"find yields {site!r}, which is no Site with edits")
+    if not all(isinstance(text, str) for text in (site.scope, site.what, site.gist)):
+        raise TypeError("scope, what and gist of a Site are texts")
+    if not site.module.holds(site.node):
+        raise ValueError(f"the node of a Site is none of {site.module.name}")
+    size = len(site.module.file.text.encode())
+    if not all(0 <= edit.start <= edit.end <= size for edit in site.edits):
+        raise ValueError(f"an edit lies outside of {site.module.name}")
+    site.module.apply(site.edits)
 
 
 def _key(mutation: Mutation, site: Site) -> tuple[str, str, tuple[object, ...]]:
@@ -82,18 +115,19 @@ def _key(mutation: Mutation, site: Site) -> tuple[str, str, tuple[object, ...]]:
 
 def _build(
     found: list[tuple[Mutation, Site, list[str]]],
-) -> tuple[list[Mutant], list[tuple[Mutant, str]], list[str]]:
+) -> tuple[list[Mutant], list[tuple[Mutant, str]], list[tuple[Mutation, str]]]:
     """(mutants, mutants whose text another has too with that one's name, what is no mutant)."""
     names = unique_names([(mutation, site) for mutation, site, _ in found])
     mutants: list[Mutant] = []
     twins: list[tuple[Mutant, str]] = []
-    faults: list[str] = []
+    faults: list[tuple[Mutation, str]] = []
     by_source: dict[tuple[str, str], str] = {}
     for (mutation, site, kernels), name in zip(found, names, strict=True):
         try:
             mutant = build_mutant(mutation, site, tuple(dict.fromkeys(kernels)), name)
         except BadMutantError as error:
-            faults.append(str(error))
+            where = f" (of {mutation.origin})" if mutation.origin else ""
+            faults.append((mutation, f"{error}{where}"))
             continue
         # Two ways to the same text are one mutant: that of the mutation listed first.
         first = by_source.setdefault((mutant.path, mutant.source), name)

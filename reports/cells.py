@@ -22,7 +22,7 @@ def counted(counts: Counts, *, only_bad: bool = False) -> str:
 
 def baseline_cell(column: Column) -> str:
     """The cell of the first row: the unmutated suite."""
-    if column.not_run is not None:
+    if column.not_run is not None and column.baseline is None:
         return f"not run: {prose(column.not_run, 120)}"
     return counted(column.baseline) if column.baseline else "not run"
 
@@ -44,9 +44,9 @@ def context_of(record: RunRecord) -> Context:
 
 def cell(mutant: MutantRecord, column: Column, context: Context) -> str:
     """What became of `mutant` in `column`."""
-    if column.not_run is not None:
-        return f"not run: {prose(column.not_run, 120)}"
     result = mutant.results.get(column.id)
+    if column.not_run is not None and (result is None or result.status != "no-site"):
+        return f"not run: {prose(column.not_run, 120)}"
     if result is None:
         return "not run"
     if result.status == "killed":

@@ -14,6 +14,8 @@ import unicodedata
 # Words that are safe outside of code: letters and digits, joined by signs that mean nothing to Markdown.
 _WORD = re.compile(r"[^\W_]+(?:[-'’.,/×+][^\W_]+)*|[=×≤≥–—%@&/-]|\d[\d.,:]*[%×]?")
 _LINK = re.compile(r"www\.|://|^[a-z]+\.[a-z]{2,}$|^gh-\d", re.IGNORECASE)
+_MARKUP = re.compile(r"[\\*_\[\]<>|~#]")
+_REFERS = re.compile(r"@|#\d|://|www\.|\bgh-\d", re.IGNORECASE)  # a backslash would not stop GitHub
 _SHA = re.compile(r"^[0-9a-fA-F]{7,64}$")
 _TOKEN = re.compile(r"(?<!\S)([(\"]*)(`[^`\n]+`|\S+?)([.,;:!?)\"]*)(?!\S)")
 
@@ -47,6 +49,14 @@ def html_code(text: str, limit: int = 200) -> str:
 def prose(text: str, limit: int = 400) -> str:
     """`text` as a sentence: words as they are, whatever could mean something to Markdown as code."""
     return _TOKEN.sub(_safe_word, one_line(text, limit))
+
+
+def own(text: str) -> str:
+    """A sentence of this tool's own in Markdown: as it is, the signs that Markdown reads escaped, code in backticks."""
+    if _REFERS.search(text):
+        return prose(text)
+    parts = re.split(r"`([^`]+)`", one_line(text, 400))
+    return "".join(code(part) if i % 2 else _MARKUP.sub(r"\\\g<0>", part) for i, part in enumerate(parts))
 
 
 def gist(text: str, limit: int = 200) -> str:

@@ -49,12 +49,12 @@ def classify(record: RunRecord) -> Classified:
 def class_of(mutant: MutantRecord) -> Class:
     """The class of one mutant.
 
-    It survives if it did in some column and was killed in none: what a CPU suite can't show, a card may.
-    A kill by assertion in one column is enough to say that the tests assert something about it.
+    It survives if it did in some column of the tree under review and was killed in none of those: what a CPU suite
+    can't show, a card may. A kill by assertion in one column is enough to say that the tests assert something about it.
     """
     if is_survivor(mutant):
         return Class.SURVIVOR if mutant.allowed is None else Class.ALLOWED
-    results = list(mutant.results.values())
+    results = deciding(mutant)
     if not any(result.status == "killed" for result in results) or any(map(is_unexplained, results)):
         return Class.NO_VERDICT
     if all(result.how == "exception" for result in results if result.status == "killed"):
@@ -64,8 +64,27 @@ def class_of(mutant: MutantRecord) -> Class:
 
 def is_survivor(mutant: MutantRecord) -> bool:
     """True if the mutant survived somewhere and was killed nowhere, allowed or not."""
-    statuses = {result.status for result in mutant.results.values()}
+    statuses = {result.status for result in deciding(mutant)}
     return "survived" in statuses and "killed" not in statuses
+
+
+def is_killed(mutant: MutantRecord) -> bool:
+    """True if the mutant was killed in some column that decides."""
+    return any(result.status == "killed" for result in deciding(mutant))
+
+
+def deciding(mutant: MutantRecord) -> list[Result]:
+    """The results that decide: those of the tree under review; those beside it where only these have the mutant."""
+    results = list(mutant.results.values())
+    own = [result for result in results if not result.beside]
+    return own if any(result.status != "no-site" for result in own) else results
+
+
+def noticed_beside(mutant: MutantRecord) -> list[str]:
+    """Ids of the columns beside the tree under review that kill what survives there."""
+    if not is_survivor(mutant):
+        return []
+    return [column for column, result in mutant.results.items() if result.beside and result.status == "killed"]
 
 
 def is_unexplained(result: Result) -> bool:
@@ -87,7 +106,7 @@ def discounted(record: RunRecord) -> RunRecord:
         return record
 
     def heard(answer: OracleRecord) -> OracleRecord:
-        if (answer.oracle, answer.kernel, answer.column) not in red:
+        if answer.compared or (answer.oracle, answer.kernel, answer.column) not in red:
             return answer
         return replace(answer, ok=None, summary="objects to the unmutated kernel, too")
 

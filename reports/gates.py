@@ -39,8 +39,9 @@ def dies_only_on_a_card(mutant: MutantRecord, column: Column, columns: Sequence[
 
 
 def gate_counts(record: RunRecord) -> list[GateCount]:
-    """The count of each tree that ran on a card; none where the gates can't be told apart."""
-    trees = dict.fromkeys(tree_name(c) for c in record.columns if c.device != "cpu" and c.not_run is None)
+    """The count of each tree under review that ran on a card; none where the gates can't be told apart."""
+    ran = [column for column in record.columns if column.not_run is None and not column.beside]
+    trees = dict.fromkeys(tree_name(column) for column in ran if column.device != "cpu")
     counts = [_count(tree, record) for tree in trees]
     return [count for count in counts if count.total]
 

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from fastlora_verify.reports.cells import baseline_cell
+from fastlora_verify.reports.columns import crossings, lost_to, origin
 from fastlora_verify.reports.escape import code, prose
-from fastlora_verify.reports.findings import Classified, sightings, split_columns
+from fastlora_verify.reports.findings import Classified, is_killed, sightings
 from fastlora_verify.reports.gates import GateCount, gate_counts
 from fastlora_verify.reports.last_round import alarm, summary
 from fastlora_verify.reports.record import Column, Environment, RunOrigin, RunRecord
@@ -36,7 +37,7 @@ def _gates(count: GateCount, record: RunRecord) -> str:
     several = len({tree_name(column) for column in record.columns}) > 1
     tree = f"{prose(count.tree, 60)}: killed" if several else "Killed"
     how = " (told by the gpu marker, without a CPU column)" if count.by_marker else ""
-    rest = f" ({count.left_out} without a verdict of both are left out)" if count.left_out else ""
+    rest = f" ({count.left_out} more have too few verdicts to be counted)" if count.left_out else ""
     return (
         f"**{tree} by what CI runs{how}: {count.by_ci} of {count.total}; "
         f"by a card too: {count.by_card_too} of {count.total}**{rest}."
@@ -61,6 +62,8 @@ def _verdict(record: RunRecord, found: Classified) -> str:
         more.append(f"{_are(len(found.allowed), 'survives and is', 'survive and are')} allowed, with a reason.")
     if found.no_verdict:
         more.append(f"**{_are(len(found.no_verdict), 'has', 'have')} no verdict.**")
+    if lost_to(found.survivors):
+        more.append(lost_to(found.survivors))
     if alive:
         seen = sum(bool(sightings(mutant)) for mutant in found.survivors)
         asked = any(mutant.oracles for mutant in found.survivors)
@@ -72,24 +75,39 @@ def what_ran(record: RunRecord, *, suite: bool = True) -> str:
     """The columns with their controls, the notes, the environment and the audit; without `suite`, no tests ran."""
     headers = ["column", "source", "device", *(["tests", "unmutated", "controls"] if suite else [])]
     rows = [[*_tree(column), *(_suite(column) if suite else [])] for column in record.columns]
-    notes = [f"{prose(column.id, 60)}: {prose(note)}" for column in record.columns for note in column.notes]
+    notes = [*crossings(record), *_notes(record.columns)]
     notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
-    stale = [mutant for mutant in record.mutants if mutant.allowed is not None and split_columns(mutant)[0]]
+    notes += [f"a mutation from elsewhere is broken, it was not run: {prose(f)}" for f in record.faults_elsewhere]
+    stale = [mutant for mutant in record.mutants if mutant.allowed is not None and is_killed(mutant)]
     notes += [f"allowed but killed, the allowance can go: {code(mutant.name)}" for mutant in stale]
-    parts = (table(headers, rows), _runs(record), summary(record), *(f"- {note}" for note in notes))
+    parts = (
+        table(headers, rows) if rows else "",
+        _runs(record),
+        summary(record),
+        "\n".join(f"- {note}" for note in notes),
+    )
     return "\n\n".join(text for text in parts if text)
+
+
+def _notes(columns: Sequence[Column]) -> list[str]:
+    """Every note of the columns once, with the columns that have it."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        for note in column.notes:
+            found.setdefault(note, []).append(prose(column.id, 60))
+    return [f"{', '.join(dict.fromkeys(ids))}: {prose(note)}" for note, ids in found.items()]
 
 
 def _tree(column: Column) -> list[str]:
     device = f"{column.device} {column.device_name or ''}".strip()
     missing = f" (not run: {prose(column.not_run, 120)})" if column.not_run is not None else ""
-    return [prose(column.id, 60), code(column.source_rev[:19], 40), prose(device, 60) + missing]
+    return [prose(column.id, 60), origin(column.source, column.source_rev), prose(device, 60) + missing]
 
 
 def _suite(column: Column) -> list[str]:
     seconds = f" in {column.baseline.seconds:.1f} s" if column.baseline else ""
     controls = [f"{prose(c.name, 40)} {'ok' if c.ok else '**red**'}" for c in column.controls]
-    return [code(column.tests_rev[:19], 40), baseline_cell(column) + seconds, ", ".join(controls) or "none"]
+    return [origin(column.tests, column.tests_rev), baseline_cell(column) + seconds, ", ".join(controls) or "none"]
 
 
 def _runs(record: RunRecord) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fastlora_verify.reports import sections
+from fastlora_verify.reports.columns import stopped_text
 from fastlora_verify.reports.escape import code, html_code, prose
 from fastlora_verify.reports.findings import Classified, class_of, classify, discounted, split_columns
 from fastlora_verify.reports.fit import Part, fit, fixed
@@ -19,6 +20,7 @@ from fastlora_verify.reports.last_round import change_parts, gone_part
 from fastlora_verify.reports.printed import printed_parts
 from fastlora_verify.reports.record import MutantRecord, RunRecord
 from fastlora_verify.reports.rounds import lost
+from fastlora_verify.reports.suite import suite_parts
 from fastlora_verify.reports.survivors import survivors
 from fastlora_verify.reports.tables import mutant_table, table
 
@@ -50,7 +52,7 @@ LEGEND = """\
 def render(record: RunRecord, limit: int = LIMIT, *, output: bool = False) -> str:
     """The report in at most `limit` bytes of UTF-8; with `output` also what passing tests print."""
     record = discounted(record)
-    parts = _mutant_parts(record) if record.mutants else _oracle_parts(record)
+    parts = _parts(record)
     if output:
         parts[-1:-1] = printed_parts(record)
     whole = fit(parts, limit)
@@ -58,6 +60,16 @@ def render(record: RunRecord, limit: int = LIMIT, *, output: bool = False) -> st
         return whole
     rest = sections.left_out(len(record.mutants), record)
     return sections.paragraphs(parts[0].text(0), f"The rest does not fit into {limit:,} bytes.", rest) + "\n"
+
+
+def _parts(record: RunRecord) -> list[Part]:
+    if record.stopped is not None:
+        return [fixed(stopped_text(record.target.name, record.stopped)), fixed(what_ran(record, suite=False))]
+    if record.mutants:
+        return _mutant_parts(record)
+    if record.suite is not None and not record.oracles:
+        return suite_parts(record, alone=True)
+    return _oracle_parts(record)
 
 
 def _mutant_parts(record: RunRecord) -> list[Part]:
@@ -76,6 +88,7 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
         sections.rows("### Allowed survivors", ("mutant", "reason"), found.allowed, sections.allowed_row, record, 2),
         sections.rows(columns, ("mutant", "killed in", "survives in"), split, sections.split_row, record, 4),
         sections.rows(exceptions, ("mutant", "first"), found.by_exception, sections.exception_row, record, 4),
+        *suite_parts(record),
         *_oracles(record),
         *_families(record),
         gone_part(record),

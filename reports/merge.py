@@ -60,11 +60,13 @@ def merge(named: Sequence[tuple[str, RunRecord]]) -> RunRecord:
         mutants=_mutants(records, names),
         no_sites=_union(record.no_sites for record in records),
         faults=_union(record.faults for record in records),
+        faults_elsewhere=_union(record.faults_elsewhere for record in records),
         oracles=tuple(_renamed(answer, names[i]) for i, record in enumerate(records) for answer in record.oracles),
         audit=_audit(records, names),
         saved_as=" and ".join(name for name, _ in named),
         files={name: files for record in records for name, files in record.files.items()},
         merged=tuple(origin for pair, ids in zip(named, names, strict=True) for origin in _origins(*pair, ids)),
+        suite=next((record.suite for record in records if record.suite is not None), None),
         last_round=None,
     )
 

@@ -1,4 +1,4 @@
-"""Mutants' names, as people read and type them."""
+"""Mutants' names, as people read and type them; words counted."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def short_name(name: str) -> str:
     """A mutant's name without its module: `mutation@scope[what]`. The command line takes it too."""
     match = _NAME.fullmatch(name)
     return f"{match[1]}@{match[2]}" if match else name
+
+
+def counted(number: int, word: str) -> str:
+    """`1 mutant`, `2 mutants`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fastlora_verify.reports.decode import RecordError, decode
+from fastlora_verify.reports.suite_record import SuiteRecord
 
 SCHEMA_VERSION = 1
 
@@ -78,6 +79,8 @@ class Column:
 
     id: str  # "head:cpu"
     device: str  # "cpu" | "cuda"
+    source: str = ""  # what the user calls the tree of its source: "working tree", "main", "v1+fix.diff"
+    tests: str = ""  # and that of its tests
     source_rev: str = ""
     tests_rev: str = ""
     baseline: Baseline | None = None  # None: the suite did not run here
@@ -89,6 +92,8 @@ class Column:
     notes: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()  # by passing tests of the unmutated suite; bounded by the writer
     printed_note: str = ""  # what is missing there, and why
+    tree_digest: str = ""  # of all files of the tree, modes included; "": the working tree, run alone
+    beside: bool = False  # beside the tree under review: shown, and deciding nothing
     source_digest: str = ""  # of the contents of all its files; "": the record is older than this field
     tests_digest: str = ""
     environment: Environment | None = None  # this column's own; None: as the run's
@@ -127,6 +132,7 @@ class Result(Counts):
     killers: tuple[Killer, ...] = ()
     reached_tests: tuple[ReachedTest, ...] = ()  # of survivors; bounded by the writer, so may be shorter than `reached`
     seconds: float = 0.0
+    beside: bool = False  # as its column is
     note: str = ""  # why it was neither killed nor survived, or what else a reader must know
 
 
@@ -151,6 +157,7 @@ class OracleRecord:
     summary: str
     figures: tuple[Figure, ...] = ()
     column: str = ""
+    compared: bool = False  # with the unmutated kernel's figures: what is said there is not said of this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +275,23 @@ class LastRound:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConflictRecord:
+    """A path that could not be merged."""
+
+    path: str
+    kind: str  # git's word: "content", "add/add", "modify/delete"…
+    text: str = ""  # git's sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """Why there was no tree to run on: a merge or a rebase that conflicts."""
+
+    step: str
+    conflicts: tuple[ConflictRecord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A whole run."""
 
@@ -282,11 +306,14 @@ class RunRecord:
     mutants: tuple[MutantRecord, ...] = ()
     no_sites: tuple[NoSiteRecord, ...] = ()
     faults: tuple[str, ...] = ()  # mutations that made something that is no mutant: a fault of this tool
+    faults_elsewhere: tuple[str, ...] = ()  # the same of mutations that a file or another package offers
     oracles: tuple[OracleRecord, ...] = ()  # on the unmutated kernels
     audit: Audit | None = None
     saved_as: str = ""  # where this record lies as JSON, as the user knows the place
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by digest: paths in the copy, their SHA-256
     merged: tuple[RunOrigin, ...] = ()  # the runs that a merged record is made of
+    stopped: Stopped | None = None  # in place of columns
+    suite: SuiteRecord | None = None  # the suite set against that of another revision
     last_round: LastRound | None = None  # what an earlier record says of the same mutants
 
 

@@ -19,7 +19,7 @@ from fastlora_verify.reports.record import (
     RunRecord,
     Then,
 )
-from fastlora_verify.reports.trees import SIDES, contradiction, side_differs
+from fastlora_verify.reports.trees import SIDES, Of, contradiction, side_differs
 
 LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
 VERDICTS = ("killed", "survived")
@@ -46,7 +46,10 @@ def with_last_round(record: RunRecord, earlier: RunRecord, file: str) -> RunReco
     names = {mutant.name for mutant in record.mutants}
     by_id = {column.id: column for column in earlier.columns}
     pairs = [(column, by_id[columns[column.id]]) for column in record.columns if column.id in columns]
-    same = {side: {mine.id for mine, then in pairs if _same(record, mine, earlier, then, side)} for side in SIDES}
+    same = {
+        side: {mine.id for mine, then in pairs if _same(Of("", record, mine), Of("", earlier, then), side)}
+        for side in SIDES
+    }
     last = LastRound(
         file=file,
         started_at=earlier.started_at,
@@ -73,12 +76,12 @@ def check_comparable(names: Iterable[str], columns: Iterable[Column], earlier: R
 
 
 def lost(record: RunRecord) -> list[Change]:
-    """Killed in the last round, survives now."""
+    """Killed in the last round, survives now, in a column of the tree under review."""
     return _changes(record, "killed", "survived")
 
 
 def gained(record: RunRecord) -> list[Change]:
-    """Survived in the last round, killed now."""
+    """Survived in the last round, killed now, in a column of the tree under review."""
     return _changes(record, "survived", "killed")
 
 
@@ -95,7 +98,8 @@ def _changes(record: RunRecord, before: str, after: str) -> list[Change]:
         Change(mutant, column, then, now)
         for mutant in record.mutants
         for column, then in last.then.get(mutant.name, {}).items()
-        if (now := mutant.results.get(column)) is not None and (then.status, now.status) == (before, after)
+        if (now := mutant.results.get(column)) is not None and not now.beside
+        if (then.status, now.status) == (before, after)
     ]
 
 
@@ -112,9 +116,9 @@ def _matched(columns: Iterable[Column], earlier: Iterable[Column]) -> dict[str, 
     return found
 
 
-def _same(record: RunRecord, mine: Column, earlier: RunRecord, then: Column, side: str) -> bool:
-    tests = side == "source" or set(record.target.tests) == set(earlier.target.tests)
-    return tests and side_differs(record, mine, earlier, then, side) == ""
+def _same(now: Of, then: Of, side: str) -> bool:
+    tests = side == "source" or set(now.record.target.tests) == set(then.record.target.tests)
+    return tests and side_differs(now, then, side) == ""
 
 
 def _then(mutant: MutantRecord, columns: Mapping[str, str]) -> dict[str, Then]:

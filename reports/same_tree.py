@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from fastlora_verify.reports.record import Column, MutantRecord, RunOrigin, RunRecord
-from fastlora_verify.reports.trees import SIDES, contradiction, side_differs, tree_name
+from fastlora_verify.reports.trees import SIDES, Of, contradiction, side_differs, tree_name
 
 Named = tuple[str, RunRecord]  # the name of its file, the record
 
@@ -62,7 +62,7 @@ def check_trees(named: Sequence[Named]) -> None:
     for (name, record), (other_name, other) in combinations(named, 2):
         pairs = [(a, b) for a in _ran(record) for b in _ran(other) if tree_name(a) == tree_name(b)]
         for mine, theirs in pairs:
-            problem = _problem((name, record), mine, (other_name, other), theirs)
+            problem = _problem(Of(name, record, mine), Of(other_name, other, theirs))
             if problem:
                 raise MergeError(f"{name} and {other_name} are not of the same tree: {problem}")
         if not pairs and not _have_one_in_common(record, other):
@@ -77,21 +77,23 @@ def check_trees(named: Sequence[Named]) -> None:
             raise MergeError(f"{name} contradicts itself, so it was edited or damaged: {problem}")
 
 
-def _problem(one: Named, mine: Column, other: Named, theirs: Column) -> str:
+def _problem(one: Of, other: Of) -> str:
     """What keeps two columns from standing side by side; empty if nothing does."""
     for side in SIDES:
-        differs = side_differs(one[1], mine, other[1], theirs, side)
+        differs = side_differs(one, other, side)
         if differs is None:
-            return f"one of them does not say of which {side} its column {mine.id} is"
+            return f"one of them does not say of which {side} its column {one.column.id} is"
         if differs:
-            edited = [f"{name} contradicts itself: {told}" for name, r in (one, other) if (told := contradiction(r))]
-            return "; ".join([f"the {side} of {tree_name(mine)} differs ({differs})", *edited])
+            edited = [
+                f"{of.name} contradicts itself: {told}" for of in (one, other) if (told := contradiction(of.record))
+            ]
+            return "; ".join([f"the {side} of {tree_name(one.column)} differs ({differs})", *edited])
     return ""
 
 
 def _have_one_in_common(record: RunRecord, other: RunRecord) -> bool:
-    pairs = [(a, b) for a in _ran(record) for b in _ran(other)]
-    return any(all(side_differs(record, a, other, b, side) == "" for side in SIDES) for a, b in pairs)
+    pairs = [(Of("", record, a), Of("", other, b)) for a in _ran(record) for b in _ran(other)]
+    return any(all(side_differs(a, b, side) == "" for side in SIDES) for a, b in pairs)
 
 
 def _ran(record: RunRecord) -> list[Column]:

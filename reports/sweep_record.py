@@ -76,6 +76,9 @@ class SweepColumn:
 
     id: str
     device: str
+    source: str = ""  # what its source is called: "working tree", a revision, a merge
+    tests: str = ""
+    source_rev: str = ""
     device_name: str | None = None
     mode: str = "fork"  # "fork", "spawn", or "plain": each run a pytest of its own
     not_run: str | None = None
@@ -99,7 +102,6 @@ class SweepRecord:
     environment: Environment
     columns: tuple[SweepColumn, ...]
     mutant: str | None = None
-    source_rev: str = ""
     saved_as: str = ""
 
 

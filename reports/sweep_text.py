@@ -17,8 +17,7 @@ _WAYS = {
     "argument": "each seed is the value of its argument {argument}",
     "shift": "its arguments hold no seed, so each seed is added to those that it sets itself ({given}); seed 0 is the "
     "test as written",
-    "streams": "it sets no seed, so Python's, NumPy's and torch's global streams start at each seed; seed 0 is the "
-    "test as written",
+    "streams": "it sets no seed, so Python's, NumPy's and torch's global streams start at each seed",
     "environment": "each seed is given in the environment, and nothing else is changed",
     "repeat": "each run is a pytest of its own, and nothing is changed",
     "": "",
@@ -44,7 +43,7 @@ def summary(arm: Arm, unit: str) -> str:
         return f"not run{f': {prose(why, 160)}' if why else ''}"
     passing = [one for one in run if one.outcome in GOOD]
     failing = [one for one in run if one.outcome not in GOOD]
-    told = [f"**{len(passing)} of {len(run)}** {unit}s {'passes' if len(passing) == 1 else 'pass'}"]
+    told = [f"**{len(passing)} of {len(run)}** {unit}s pass"]
     told += [_failed(one, unit) for one in failing[:_NAMED]]
     if len(failing) > _NAMED:
         told.append(f"{len(failing) - _NAMED} more fail")
@@ -65,6 +64,8 @@ def figure(measured: Measured | None) -> str:
     value = f"{_number(measured.value)}{measured.unit}"
     if measured.limit is None:
         return value
+    if _number(measured.value) == _number(measured.limit) and measured.value != measured.limit:
+        value = f"{measured.value:.6g}{measured.unit}"
     return f"{value} ({'at least' if measured.least else 'limit'} {_number(measured.limit)}{measured.unit})"
 
 
@@ -86,7 +87,7 @@ def _what_ran(record: SweepRecord) -> str:
     libraries = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
     versions = [f"{name} {prose(getattr(env, name), 40)}" for name in libraries if getattr(env, name)]
     machine = [prose(name, 80) for name in (env.cpu, env.device_name) if name]
-    where = f"on {prose(record.target, 80)} ({code(record.source_rev[:19], 40)})"
+    where = f"on {prose(record.target, 80)}"
     if record.mutant:
         where += f" with the mutant {code(record.mutant, 200)}"
     started = prose(record.started_at[:16].replace("T", " "))
@@ -94,7 +95,17 @@ def _what_ran(record: SweepRecord) -> str:
     notes = [f"- {prose(column.id, 40)}: {prose(note)}" for column in record.columns for note in column.notes]
     notes += [f"- {prose(c.id, 40)}: not run: {prose(c.not_run)}" for c in record.columns if c.not_run is not None]
     whole = ", ".join([*versions, *machine])
-    return paragraphs(f"{ran} with fastlora-verify {prose(record.tool_version, 40)}; {whole}.", "\n".join(notes))
+    trees = [_tree(column, several=len(record.columns) > 1) for column in record.columns]
+    return paragraphs(
+        f"{ran} with fastlora-verify {prose(record.tool_version, 40)}; {whole}.", "\n".join([*trees, *notes])
+    )
+
+
+def _tree(column: SweepColumn, *, several: bool) -> str:
+    rev = code(column.source_rev[:19], 40)
+    tests = f", tests of {prose(column.tests, 80)}" if column.tests != column.source else ""
+    where = f"- {prose(column.id, 40)}: " if several else "Source: "
+    return f"{where}{prose(column.source, 80)} ({rev}){tests}"
 
 
 def _column(column: SweepColumn, record: SweepRecord) -> list[Part]:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fastlora_verify.reports.record import Column, RunRecord
 
 SIDES = ("source", "tests")
+
+
+@dataclass(frozen=True)
+class Of:
+    """A column of a record, and what messages call the record."""
+
+    name: str
+    record: RunRecord
+    column: Column
 
 
 def digest_of(files: Mapping[str, str]) -> str:
@@ -33,30 +43,35 @@ def revision(column: Column, side: str) -> str:
     return column.source_rev if side == "source" else column.tests_rev
 
 
-def side_differs(one: RunRecord, mine: Column, other: RunRecord, theirs: Column, side: str) -> str | None:
+def side_differs(one: Of, other: Of, side: str) -> str | None:
     """What differs between one side of two columns' trees, in words; "" if nothing does, None if it can't be told.
 
     Digests of contents decide; in records that are older than these, equal revisions do.
     """
-    digests, revisions = [digest(mine, side), digest(theirs, side)], [revision(mine, side), revision(theirs, side)]
-    contents = [text for text in revisions if text.startswith("sha256:")]
+    digests, revisions = (
+        [digest(of.column, side) for of in (one, other)],
+        [revision(of.column, side) for of in (one, other)],
+    )
+    contents = all(text.startswith("sha256:") for text in revisions)
     if not all(digests):
         if not all(revisions):
             return None
-        return "" if revisions[0] == revisions[1] else f"revision {revisions[0]} in one, {revisions[1]} in the other"
+        return "" if revisions[0] == revisions[1] else _each("revision ", revisions, one, other)
     if digests[0] != digests[1]:
-        lists = one.files.get(digests[0]), other.files.get(digests[1])
-        return _files_differ(*lists) if lists[0] and lists[1] else f"{digests[0]} in one, {digests[1]} in the other"
-    if len(contents) == 2 and contents[0] != contents[1]:
-        return f"revision {contents[0]} in one, {contents[1]} in the other"
-    return ""
+        lists = one.record.files.get(digests[0]), other.record.files.get(digests[1])
+        return _files_differ(*lists, one, other) if lists[0] and lists[1] else _each("", digests, one, other)
+    return _each("revision ", revisions, one, other) if contents and revisions[0] != revisions[1] else ""
 
 
-def _files_differ(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+def _each(what: str, told: Sequence[str], one: Of, other: Of) -> str:
+    return f"{what}{told[0]} in {one.name}, {told[1]} in {other.name}"
+
+
+def _files_differ(mine: Mapping[str, str], theirs: Mapping[str, str], one: Of, other: Of) -> str:
     told = [
-        *(f"{path} has another content" for path in one if path in other and one[path] != other[path]),
-        *(f"only the first has {path}" for path in one if path not in other),
-        *(f"only the second has {path}" for path in other if path not in one),
+        *(f"{path} has another content" for path in mine if path in theirs and mine[path] != theirs[path]),
+        *(f"only {one.name} has {path}" for path in mine if path not in theirs),
+        *(f"only {other.name} has {path}" for path in theirs if path not in mine),
     ]
     more = len(told) - 1
     return told[0] + (f", and {more} more {'file differs' if more == 1 else 'files differ'}" if more else "")

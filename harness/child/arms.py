@@ -74,14 +74,10 @@ def _seed_argument(item: Any) -> str:
 
 
 def _others(item: Any, argument: str) -> tuple[Any, ...]:
-    """What tells an item from its siblings but for the seed; by place, or by value within one parametrisation."""
-    mates = _mates(item, argument)
-    spec = item.callspec
-    return tuple(
-        (name, repr(value) if name in mates else spec.indices[name])
-        for name, value in sorted(spec.params.items())
-        if name != argument
-    )
+    """What tells an item from its siblings but for the seed: values, which stacked parametrisations share."""
+    mates = _mates(item, argument)  # their values are written anew in each row
+    params = sorted(item.callspec.params.items())
+    return tuple((name, repr(value) if name in mates else id(value)) for name, value in params if name != argument)
 
 
 def _mates(item: Any, argument: str) -> set[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastlora_verify.harness.child.answers import EVERY, answers, missing, not_run
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.place import Job, enter
@@ -31,15 +32,18 @@ def main(job_file: str, question_file: str) -> None:
 
 
 def _answer(job: Job, question: Mapping[str, Any], channel: Channel) -> None:
+    if reason := missing(job):
+        channel.send({"event": "oracle", **not_run(EVERY, ", ".join(question["kernels"]), reason)})
+        channel.send({"event": "end"})
+        return
     import torch
-    from fastlora_verify.kernels.database import KERNELS
     from fastlora_verify.oracles.base import Fixture, Options, one_line
     from fastlora_verify.oracles.registry import ORACLES
 
     torch.set_num_threads(job["threads"])
     for kind, asked, known in (
         ("oracle", question["oracles"], [oracle.id for oracle in ORACLES]),
-        ("kernel", question["kernels"], [info.name for info in KERNELS]),
+        ("kernel", question["kernels"], _names(job)),
     ):
         if _unknown(kind, asked, known, channel):
             return
@@ -50,17 +54,26 @@ def _answer(job: Job, question: Mapping[str, Any], channel: Channel) -> None:
         fixture=Fixture(**{name: _frozen(value) for name, value in fixture.items()}) if fixture else None,
     )
     chosen = [oracle for oracle in ORACLES if not question["oracles"] or oracle.id in question["oracles"]]
-    for info in KERNELS:
-        if question["kernels"] and info.name not in question["kernels"]:
-            continue
-        for oracle in chosen:
-            try:
-                answer = oracle.check(info, options).as_json()
-            except Exception as error:
-                summary = f"raised {one_line(error)}"
-                answer = {"oracle": oracle.id, "kernel": info.name, "ok": False, "summary": summary}
-            channel.send({"event": "oracle", **answer})
+
+    def ask(oracle: Any, info: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = oracle.check(info, options).as_json()
+        except Exception as error:
+            summary = f"raised {one_line(error)}"
+            return {"oracle": oracle.id, "kernel": info.name, "ok": False, "summary": summary}
+        return answer
+
+    for answer in answers(job, chosen, question["kernels"], ask):
+        channel.send({"event": "oracle", **answer})
     channel.send({"event": "end"})
+
+
+def _names(job: Job) -> list[str]:
+    if job["described"] is not None:
+        return [kernel["name"] for kernel in job["described"]]
+    from fastlora_verify.kernels.database import KERNELS
+
+    return [info.name for info in KERNELS]
 
 
 def _unknown(kind: str, asked: Sequence[str], known: list[str], channel: Channel) -> bool:

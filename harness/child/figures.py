@@ -99,9 +99,13 @@ def _scaled(node: ast.expr) -> tuple[float, float] | None:
     first, second = _number(node.left), _number(node.right)
     if first is None or second is None:
         return None
-    factor, base = (first, second) if _digits(first) <= _digits(second) else (second, first)
-    plausible = 1 <= factor <= 1000 and _digits(factor) <= 3 and base > 0
-    return (factor, base) if plausible and not base.is_integer() else None
+    pairs = sorted([(first, second), (second, first)], key=lambda pair: _digits(pair[0]))
+    return next((pair for pair in pairs if _is_factor(*pair)), None)
+
+
+def _is_factor(factor: float, base: float) -> bool:
+    """A number that somebody wrote, times one that was measured."""
+    return 1 <= factor <= 1000 and _digits(factor) <= 3 and base > 0 and not base.is_integer()
 
 
 def _digits(value: float) -> int:

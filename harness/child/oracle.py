@@ -6,6 +6,7 @@ import sys
 from time import perf_counter
 from typing import Any, NoReturn
 
+from fastlora_verify.harness.child.answers import EVERY, answers, missing, not_run
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.place import Job, enter, probe_of
@@ -28,20 +29,18 @@ def run(job: Job) -> NoReturn:
 
 
 def _answers(job: Job, channel: Channel) -> int:
-    from fastlora_verify.kernels.database import KERNELS
+    if reason := missing(job):
+        channel.send({"event": "oracle", **not_run(EVERY, ", ".join(job["kernels"]), reason)})
+        return 1
     from fastlora_verify.oracles.base import Options
     from fastlora_verify.oracles.registry import ORACLES
 
-    options = Options(device=job["device"], quick=job["quick"])
-    sent = 0
-    for info in KERNELS:
-        if job["kernels"] and info.name not in job["kernels"]:
-            continue
-        for oracle in ORACLES:
-            begin = perf_counter()
-            answer = _answer(oracle, info, options, job["copy"])
-            channel.send({"event": "oracle", **answer, "seconds": round(perf_counter() - begin, 3)})
-            sent += 1
+    # Of described kernels the same figures are compared, the mutant's with the unmutated kernel's.
+    options = Options(device=job["device"], quick=job["quick"] and job["described"] is None)
+    sent, begin = 0, perf_counter()
+    for answer in answers(job, ORACLES, job["kernels"], lambda o, info: _answer(o, info, options, job["copy"])):
+        channel.send({"event": "oracle", **answer, "seconds": round(perf_counter() - begin, 3)})
+        sent, begin = sent + 1, perf_counter()
     return sent
 
 

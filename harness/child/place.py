@@ -33,12 +33,14 @@ watch       files, relative to the copy, whose failing import is reported
 modules     dotted names that must come from the copy
 gpu_marker  the marker of tests that need a card
 kernels     for oracles: names, none for all
+described   for oracles: [{"name", "kind", "node", "patcher", "unpatcher", "patch_call"}], or null: the copy's database
 quick       for oracles: the smallest run that is a verdict
 """
 
 
-# How a test is run alone: its arms are only listed; with the seeds that stand in it; with a seed that it is given.
-LIST, AS_WRITTEN, SEEDED = "list", "as written", "seeded"
+# How a test is run alone: its arms are only listed; it is run as written; so, the seeds noted that it sets; with a
+# seed that it is given.
+LIST, AS_WRITTEN, NOTED, SEEDED = "list", "as written", "noted", "seeded"
 
 COLD_JOB = "FASTLORA_VERIFY_COLD_JOB"
 """The variable that names the job's file to the plugin of a plain pytest."""

@@ -21,7 +21,7 @@ import pytest
 from fastlora_verify.harness.child import figures
 from fastlora_verify.harness.child.arms import Arm, arms_of, is_taken
 from fastlora_verify.harness.child.channel import Channel
-from fastlora_verify.harness.child.place import AS_WRITTEN, LIST, SEEDED, Job
+from fastlora_verify.harness.child.place import AS_WRITTEN, LIST, NOTED, SEEDED, Job
 from fastlora_verify.harness.child.shift import Shift
 
 TEXT = 4000  # characters of a failure's text
@@ -29,7 +29,7 @@ ASSERTED = 20  # assertions of a test that are told
 
 
 class Sweep:
-    """`job["sweep"]`: `mode`, `seed`, and `wanted`: the ids of arms, as written those of items."""
+    """`job["sweep"]`: `mode`; `wanted`, ids of arms, as written of items; `seed`; `unseeded`, arms that set none."""
 
     def __init__(self, channel: Channel, job: Job) -> None:
         self._channel = channel
@@ -37,6 +37,7 @@ class Sweep:
         self._mode: str = job["sweep"]["mode"]
         self._wanted = frozenset(job["sweep"]["wanted"])
         self._seed: int = job["sweep"]["seed"]
+        self._unseeded = frozenset(job["sweep"]["unseeded"])
         self._shift = Shift(self._seed)
         self._arms: dict[str, Arm] = {}
         self._asserted: dict[tuple[int, str], dict[str, Any]] = {}
@@ -51,10 +52,11 @@ class Sweep:
             told = [{"test": item.nodeid, **self._told(arm, item)} for arm in arms for item in arm.items]
             self._channel.send({"event": "items", "items": told})
             return
-        if self._mode == AS_WRITTEN:
+        if self._mode in (AS_WRITTEN, NOTED):
             arms = [Arm((item,), "") for item in items if item.nodeid in self._wanted]
         else:
             arms = [arm for arm in arms if arm.id in self._wanted]
+        if self._mode != AS_WRITTEN:
             self._shift.install(self._root)
         self._arms = {arm.at(self._seed).nodeid: arm for arm in arms}
         self._channel.send({"event": "chosen", "arms": {test: arm.id for test, arm in self._arms.items()}})
@@ -71,10 +73,10 @@ class Sweep:
         arm = self._arms[item.nodeid]
         self._asserted, self._failure, self._applied = {}, {}, True
         self._shift.given.clear()
-        shifts = self._mode == SEEDED and not arm.argument
-        if shifts and self._seed:
+        self._shift.active = False
+        if self._mode == SEEDED and not arm.argument and (self._seed or arm.id in self._unseeded):
             self._shift.seed_streams()
-        self._shift.active = shifts
+        self._shift.active = not arm.argument
         yield
         self._shift.active = False
         nearest = sorted(self._asserted.values(), key=lambda fact: -fact["close"])[:ASSERTED]

@@ -3,34 +3,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from fastlora_verify.harness.commands.options import Name, TargetPath
+from fastlora_verify.harness import arguments
+from fastlora_verify.harness.commands.options import (
+    At,
+    Inserts,
+    MaybeName,
+    Mutations,
+    Patches,
+    Replaces,
+    Reverts,
+    TargetPath,
+)
 from fastlora_verify.harness.exit_code import ExitCode
 
+if TYPE_CHECKING:
+    from fastlora_verify.harness.edit_options import Asked
+    from fastlora_verify.harness.loading import Loaded
 
-def diff(name: Name, target: TargetPath = None) -> int:
+
+def diff(
+    name: MaybeName = None,
+    insert: Inserts = None,
+    replace: Replaces = None,
+    at: At = None,
+    patch: Patches = None,
+    reverts: Reverts = None,
+    mutations: Mutations = None,
+    target: TargetPath = None,
+) -> int:
     """Print what a mutant changes."""
-    from fastlora_verify.harness import session
-    from fastlora_verify.harness.selection import Selection
+    from fastlora_verify.harness.edit_options import asked
 
-    for mutant in session.load(target, Selection(names=(name,))).mutants:
+    loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
+    for mutant in loaded.mutants:
         typer.echo(f"# {mutant.name}: {mutant.gist}\n{mutant.diff}")
-    return ExitCode.OK
+    for no in loaded.not_made:
+        typer.echo(f"# not made: {no.mutation}: {no.reason}")
+    return _status(loaded)
 
 
 def apply(
-    name: Name,
     to: Annotated[Path, typer.Option(help="A copy of the target, or a folder that is not there yet.")],
+    name: MaybeName = None,
+    insert: Inserts = None,
+    replace: Replaces = None,
+    at: At = None,
+    patch: Patches = None,
+    reverts: Reverts = None,
+    mutations: Mutations = None,
     target: TargetPath = None,
 ) -> int:
     """Write one mutant into a copy of the target, and say how its tests are run there."""
-    from fastlora_verify.harness import byhand, session
-    from fastlora_verify.harness.selection import Selection
+    from fastlora_verify.harness import byhand
+    from fastlora_verify.harness.edit_options import asked
 
-    loaded = session.load(target, Selection(names=(name,)))
-    mutant = byhand.only_one(loaded.mutants, name)
+    loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
+    mutant = byhand.only_one(loaded.mutants, name or "what was given")
     applied = byhand.apply(loaded, mutant, to)
-    typer.echo(f"# {mutant.name} is in {applied.file}\n{applied.command}")
-    return ExitCode.OK
+    typer.echo(f"# {mutant.name} is in {', '.join(map(str, applied.files))}\n{applied.command}")
+    return _status(loaded)
+
+
+def _loaded(name: str | None, own: Asked, target: Path | None) -> Loaded:
+    from fastlora_verify.harness import session
+
+    selection = arguments.selection([name] if name else [], None, None, own, everything=False)
+    return session.load(target, selection)
+
+
+def _status(loaded: Loaded) -> int:
+    """Broken mutations from elsewhere are told, and no success."""
+    for fault in loaded.plan.faults_elsewhere:
+        typer.echo(f"a mutation from elsewhere is broken: {fault}", err=True)
+    return ExitCode.USAGE if loaded.plan.faults_elsewhere else ExitCode.OK

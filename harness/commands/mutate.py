@@ -8,17 +8,28 @@ import typer
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     PROGRAM,
+    Against,
+    At,
+    Columns,
     Devices,
     Families,
+    Inserts,
     JsonFile,
     Kernels,
+    MergedOnto,
+    Mutations,
     Names,
+    Patches,
     Previous,
     Python,
+    RebasedOnto,
+    Replaces,
     ReportFile,
+    Reverts,
     RunDir,
     ShowOutput,
     TargetPath,
+    Upstream,
 )
 from fastlora_verify.harness.exit_code import of_run
 
@@ -29,9 +40,20 @@ def mutate(
     everything: Annotated[bool, typer.Option("--all", help="Every mutant of the target.")] = False,
     kernel: Kernels = None,
     family: Families = None,
+    insert: Inserts = None,
+    replace: Replaces = None,
+    at: At = None,
+    patch: Patches = None,
+    reverts: Reverts = None,
+    mutations: Mutations = None,
     target: TargetPath = None,
     tests: Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")] = None,
     device: Devices = None,
+    column: Columns = None,
+    against: Against = None,
+    merged_onto: MergedOnto = None,
+    rebased_onto: RebasedOnto = None,
+    upstream: Upstream = None,
     audit: Annotated[int, typer.Option(min=0, help="Run N mutants and every survivor again, plain.")] = 0,
     python: Python = None,
     previous: Previous = None,
@@ -48,15 +70,18 @@ def mutate(
 ) -> int:
     """Break the kernels, one small edit at a time, and report which edits the tests notice."""
     from fastlora_verify.harness import session
+    from fastlora_verify.harness.edit_options import asked
     from fastlora_verify.harness.progress import progress
     from fastlora_verify.reports.markdown import render
 
-    selection = arguments.selection(names, kernel, family, everything=everything)
+    own = asked(insert, replace, patch, reverts, mutations, against)
+    selection = arguments.selection(names, kernel, family, own, everything=everything)
     request = session.Request(
         command=(PROGRAM, *context.obj),
         target=target,
         python=python,
         devices=tuple(device or ["cpu"]),
+        columns=arguments.wanted(column, against, merged_onto, rebased_onto, upstream),
         tests=tuple(tests or ()),
         run_dir=run_dir,
         json=json,

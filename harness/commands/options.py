@@ -11,6 +11,9 @@ PROGRAM = "fastlora-verify"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Mutation ids or mutants' names; * stands for any text.")]
 Name = Annotated[str, typer.Argument(help="A mutation's id or a mutant's name.")]
+MaybeName = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="A mutation's id or a mutant's name; none if an edit is given.")
+]
 TargetPath = Annotated[
     Path | None, typer.Option("--target", help="A target file, or a folder with one. Default: the reference kernels.")
 ]
@@ -29,4 +32,53 @@ Previous = Annotated[
 ]
 RunDir = Annotated[
     Path | None, typer.Option("--run-dir", help="Results and logs of runs. Default: .fastlora-verify/TARGET.")
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="SPEC",
+        help="source=REV[+FILE.diff],tests=REV[+FILE.diff],device=cpu; each part may be missing. Repeatable.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(metavar="REV", help="Three columns: this tree; it with REV's tests; REV's source with its tests."),
+]
+MergedOnto = Annotated[
+    list[str] | None,
+    typer.Option("--merged-onto", metavar="REV...", help="Run HEAD merged onto REV, onto several in their order."),
+]
+RebasedOnto = Annotated[str | None, typer.Option("--rebased-onto", metavar="REV", help="Run HEAD rebased onto REV.")]
+Upstream = Annotated[
+    str | None, typer.Option(metavar="REV", help="With --rebased-onto: leave out the commits up to REV.")
+]
+Inserts = Annotated[
+    list[str] | None,
+    typer.Option("--insert", metavar="CODE --at SCOPE", help="A mutant: code at the top of a function. Repeatable."),
+]
+Replaces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--replace",
+        metavar="OLD NEW --at SCOPE",
+        help="A mutant: text that stands once in a function, class or module, replaced. Repeatable.",
+    ),
+]
+At = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SCOPE", help="package.module:outer.inner, of the --insert or --replace before it."),
+]
+Patches = Annotated[
+    list[Path] | None, typer.Option("--patch", metavar="FILE.diff", help="A mutant: a unified diff. Repeatable.")
+]
+Reverts = Annotated[
+    str | None,
+    typer.Option(metavar="[REV]", help="Mutants: each source hunk since REV put back alone. Alone: of --against."),
+]
+Mutations = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--mutations", metavar="FILE.py", help="Mutations of your own: a Python file with MUTATIONS. Repeatable."
+    ),
 ]

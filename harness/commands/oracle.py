@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 from fastlora_verify.harness import arguments
-from fastlora_verify.harness.commands.options import PROGRAM, Devices, JsonFile, Kernels, Python, RunDir, TargetPath
+from fastlora_verify.harness.commands.options import (
+    PROGRAM,
+    Against,
+    Columns,
+    Devices,
+    JsonFile,
+    Kernels,
+    MergedOnto,
+    Python,
+    RebasedOnto,
+    RunDir,
+    TargetPath,
+    Upstream,
+)
 from fastlora_verify.harness.exit_code import ExitCode
 
 
@@ -20,6 +33,11 @@ def oracle(
     kernel: Kernels = None,
     target: TargetPath = None,
     device: Devices = None,
+    column: Columns = None,
+    against: Against = None,
+    merged_onto: MergedOnto = None,
+    rebased_onto: RebasedOnto = None,
+    upstream: Upstream = None,
     python: Python = None,
     json: JsonFile = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
@@ -41,6 +59,7 @@ def oracle(
         target=target,
         python=python,
         devices=tuple(device or ["cpu"]),
+        columns=arguments.wanted(column, against, merged_onto, rebased_onto, upstream),
         run_dir=run_dir,
         json=json,
         threads=threads,

@@ -9,13 +9,18 @@ import typer
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     PROGRAM,
+    Against,
+    Columns,
     Devices,
     JsonFile,
+    MergedOnto,
     Python,
+    RebasedOnto,
     ReportFile,
     RunDir,
     ShowOutput,
     TargetPath,
+    Upstream,
 )
 from fastlora_verify.harness.exit_code import of_sweep
 
@@ -33,6 +38,11 @@ def sweep(
     mutant: Annotated[str | None, typer.Option(help="Run it on this mutant.")] = None,
     target: TargetPath = None,
     device: Devices = None,
+    column: Columns = None,
+    against: Against = None,
+    merged_onto: MergedOnto = None,
+    rebased_onto: RebasedOnto = None,
+    upstream: Upstream = None,
     python: Python = None,
     json: JsonFile = None,
     report: ReportFile = None,
@@ -54,6 +64,7 @@ def sweep(
         target=target,
         python=python,
         devices=tuple(device or ["cpu"]),
+        columns=arguments.wanted(column, against, merged_onto, rebased_onto, upstream),
         run_dir=run_dir,
         json=json,
         workers=workers,

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import libcst as cst
 import libcst.matchers as m
+from fastlora_verify.mutations.calls import COMMON_METHODS
 from fastlora_verify.mutations.interpret import absolute_module
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 from fastlora_verify.mutations.tree import children
@@ -27,7 +28,21 @@ class Function:
 
     @property
     def is_nested(self) -> bool:
-        return "." in self.scope
+        """Whether it stands inside another function; a method of a class does not."""
+        return any(isinstance(self.module.scopes[outer], cst.FunctionDef) for outer in self.outer_scopes)
+
+    @property
+    def outer_scopes(self) -> Iterator[str]:
+        """The functions and classes around it, the innermost first."""
+        outer = self.scope.rpartition(".")[0]
+        while outer:
+            yield outer
+            outer = outer.rpartition(".")[0]
+
+    @property
+    def class_scope(self) -> str:
+        """The class around it, empty where there is none."""
+        return next((s for s in self.outer_scopes if isinstance(self.module.scopes[s], cst.ClassDef)), "")
 
     def __hash__(self) -> int:
         return hash(self.path)
@@ -80,6 +95,21 @@ class CallGraph:
             outer = outer.rpartition(".")[0]
         return self._imports[module.name].get(name)
 
+    def imported(self, function: Function, name: str) -> str | None:
+        """`module:name` of what a name means where it is a class of the target, or imported from anywhere."""
+        path = self.resolve(function.module, function.scope, name)
+        if path is not None:
+            module, _, scope = path.partition(":")
+            return path if isinstance(self.source.modules[module].scopes.get(scope), cst.ClassDef) else None
+        if name in {p.name.value for p in m.findall(function.node.params, m.Param()) if isinstance(p, cst.Param)}:
+            return None
+        for node in m.findall(function.module.tree, m.ImportFrom()):
+            assert isinstance(node, cst.ImportFrom)
+            for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
+                if (alias.evaluated_alias or str(alias.evaluated_name)) == name:
+                    return f"{absolute_module(node, function.module)}:{alias.evaluated_name}"
+        return None
+
     def function(self, path: str | None) -> Function | None:
         if path is None:
             return None
@@ -112,10 +142,36 @@ class CallGraph:
 
     def _calls_in(self, function: Function) -> Iterator[Function]:
         for node in self.own_nodes(function):
-            if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
-                found = self.function(self.resolve(function.module, function.scope, node.func.value))
-                if found is not None:
-                    yield found
+            if not isinstance(node, cst.Call):
+                continue
+            found = self._made_by(function, node.func) or self._method(function, node.func)
+            if found is not None:
+                yield found
+
+    def _made_by(self, function: Function, callee: cst.BaseExpression) -> Function | None:
+        """The function that a name means, or the `__init__` of a class."""
+        if not isinstance(callee, cst.Name):
+            return None
+        path = self.meaning(function, callee.value)
+        return self.function(path) or self.function(f"{path}.__init__" if path is not None else None)
+
+    def meaning(self, function: Function, name: str) -> str | None:
+        """`module:scope` of what a name means in a function; `cls` is its class."""
+        if name == "cls" and function.class_scope:
+            return f"{function.module.name}:{function.class_scope}"
+        return self.resolve(function.module, function.scope, name)
+
+    def _method(self, function: Function, node: cst.BaseExpression) -> Function | None:
+        """`self.m`, `cls.m`, `Class.m`; of any other object the one method of that name."""
+        if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+            return None
+        owner, name = node.value.value, node.attr.value
+        path = f"{function.module.name}:{function.class_scope}" if owner == "self" else self.meaning(function, owner)
+        found = self.function(f"{path}.{name}") if path else None
+        methods = self.source.methods.get(name, ())
+        if found is None and len(methods) == 1 and name not in COMMON_METHODS:
+            return self.function(":".join(methods[0]))
+        return found
 
     def mentioned(self, function: Function) -> tuple[Function, ...]:
         """Functions that are named as values, not called: what is installed is passed around by name."""
@@ -129,10 +185,13 @@ class CallGraph:
         calls = {id(n.func) for n in self.own_nodes(function) if isinstance(n, cst.Call)}
         found = []
         for node in self.own_nodes(function):
-            if isinstance(node, cst.Name) and id(node) not in calls:
+            if id(node) in calls:
+                continue
+            other = self._method(function, node) if isinstance(node, cst.Attribute) else None
+            if isinstance(node, cst.Name):
                 other = self.function(self.resolve(function.module, function.scope, node.value))
-                if other is not None and other != function:
-                    found.append(other)
+            if other is not None and other != function:
+                found.append(other)
         return tuple(dict.fromkeys(found))
 
     def closure(self, roots: Sequence[Function]) -> tuple[Function, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,8 +54,13 @@ def module_name(root: Path, source: str, path: Path) -> str | None:
 
 
 def read(root: Path, path: Path, module: str) -> SourceFile:
-    """A source file with its newlines kept. Raises UnicodeDecodeError for a text that isn't UTF-8."""
-    return SourceFile(module, path.relative_to(root).as_posix(), path.read_bytes().decode("utf-8"))
+    """A source file with its newlines kept, by the encoding that it declares.
+
+    Raises UnicodeDecodeError, SyntaxError or LookupError for one that is no text in it.
+    """
+    data = path.read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return SourceFile(module, path.relative_to(root).as_posix(), data.decode(encoding))
 
 
 def test_files(root: Path, words: set[str]) -> tuple[str, ...]:

@@ -55,8 +55,8 @@ def _sources(root: Path, source_root: str) -> tuple[dict[str, SourceFile], list[
             continue
         try:
             found[module] = files.read(root, path, module)
-        except UnicodeDecodeError:
-            broken.append(f"{path.relative_to(root).as_posix()} is not UTF-8 and was left out")
+        except (ValueError, SyntaxError, LookupError):  # not in the encoding that it declares, or in none of text
+            broken.append(f"{path.relative_to(root).as_posix()} is not text and was left out")
     return found, broken
 
 

@@ -18,7 +18,7 @@ def target_table(found: Found) -> str:
     for kernel in found.kernels:
         kernels.append(_kernel(kernel))
     document.add("kernel", kernels)
-    return tomlkit.dumps(document)
+    return tomlkit.dumps(document).rstrip("\n") + "\n"
 
 
 def _target(found: Found) -> Table:
@@ -29,8 +29,7 @@ def _target(found: Found) -> Table:
     table.add("root", ".")
     table.add("source-roots", _lines(found.source_roots))
     table.add("modules", _lines(found.modules))
-    # A target without tests can be listed and read, not run.
-    table.add("tests", _lines(found.tests or ("tests",)))
+    table.add("tests", _lines(found.tests))  # without any it can be listed and read, not run
     if found.pytest_args:
         table.add("pytest-args", _lines(found.pytest_args))
     table.add("gpu-marker", found.gpu_marker)
@@ -46,6 +45,8 @@ def _kernel(kernel: FoundKernel) -> Table:
     table.add("kind", roles.kind)
     table.add("function", roles.function)
     table.add("entries", _lines(roles.entries))
+    if roles.owner:
+        table.add("owner", _lines(roles.owner))
     table.add("guards", _lines(roles.guards))
     table.add("helpers", _lines(roles.helpers))
     for key in ("patcher", "unpatcher"):

@@ -46,13 +46,13 @@ class Ask:
 Tell = Callable[[str], None]
 
 
-def sweep_columns(
-    target: Target, ask: Ask, columns: Sequence[Column], options: RunOptions, tell: Tell
-) -> list[tuple[SweepColumn, Device]]:
-    """The test in every column. The target's own files are only read.
+def sweep_column(
+    target: Target, ask: Ask, column: Column, options: RunOptions, tell: Tell
+) -> tuple[SweepColumn, Device]:
+    """The test in one column. The target's own files are only read.
 
-    Raises errors.NothingToRun if the test isn't there, errors.UsageError if it isn't one test, errors.NoDevice
-    when the only column's device is missing, errors.PythonError when the interpreter can't run a suite.
+    Raises errors.NothingToRun if the test isn't there, errors.UsageError if it isn't one test, errors.NoDevice if
+    the device is missing, errors.PythonError when the interpreter can't run a suite.
     """
     scratch = Path(tempfile.mkdtemp(prefix="fastlora-verify-")).resolve()
     try:
@@ -60,21 +60,15 @@ def sweep_columns(
         bridge = make_bridge(scratch / "bridge")
         count = min(options.workers or _processors(), max(2, len(ask.seeds), ask.runs))
         workers = [Worker(master, scratch / f"w{index}") for index in range(count)]
-        found = []
-        for column in columns:
-            setting = Setting(target, options, column.device, bridge, ())
-            device = device_of(setting, scratch)
-            if device.reason and len(columns) == 1:
-                raise NoDevice(column.device, device.reason)
-            if device.reason:
-                found.append((SweepColumn(id=column.id, device=column.device, not_run=device.reason), device))
-                continue
-            pool = Pool(setting, workers, scratch, fork=sys.platform == "linux" and column.device == "cpu")
-            try:
-                found.append((_Sweep(ask, column, pool, master, options, tell).run(device), device))
-            finally:
-                pool.close()
-        return found
+        setting = Setting(target, options, column.device, bridge, ())
+        device = device_of(setting, scratch)
+        if device.reason:
+            raise NoDevice(column.device, device.reason)
+        pool = Pool(setting, workers, scratch, fork=sys.platform == "linux" and column.device == "cpu")
+        try:
+            return _Sweep(ask, column, pool, master, options, tell).run(device), device
+        finally:
+            pool.close()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -85,12 +79,18 @@ class _Sweep:
     def __init__(self, ask: Ask, column: Column, pool: Pool, master: Master, options: RunOptions, tell: Tell) -> None:
         self._ask, self._column, self._pool = ask, column, pool
         self._options, self._tell = options, tell
-        mutant = ask.mutant
-        self._edits = {mutant.path: master.encode(mutant.path, mutant.source)} if mutant else {}
-        probes = mutant.probes if mutant else None
-        lines = (probes.triggered or probes.reached) if probes else ()
-        self._probed = (Probed(mutant.path, (), lines),) if mutant and lines else ()
+        changes = ask.mutant.changes if ask.mutant else ()
+        self._edits = {
+            change.path: master.encode(change.path, change.source) if change.source is not None else None
+            for change in changes
+        }
+        self._probed = tuple(
+            Probed(change.path, (), change.probes.triggered or change.probes.reached)
+            for change in changes
+            if change.source is not None
+        )
         self._notes: list[str] = []
+        self._unseeded: list[str] = []  # arms that set no seed
         self._seeds_given = bool(ask.seeds) and not ask.env  # by us, to the test itself
 
     def run(self, device: Device) -> SweepColumn:
@@ -146,7 +146,7 @@ class _Sweep:
         for mode in ("fork", "spawn") if self._pool.warm.forks else ("spawn",):
             if mode == "spawn" and self._pool.warm.forks:
                 self._pool.use_new_interpreters()
-            ours = Alone((items[0].select,), _sweep(jobs.AS_WRITTEN, sorted(tests)), _FIGURES)
+            ours = Alone((items[0].select,), _sweep(jobs.NOTED, sorted(tests)), _FIGURES)
             plain = Alone((items[0].select,), None)
             results = self._all(
                 [
@@ -164,10 +164,12 @@ class _Sweep:
         red = [test for test, category in there.items() if category in ("failed", "error")]
         if red:
             self._notes.append(f"as written, {len(red)} of {len(there)} arms with their own seeds fail: {red[0]}")
+        noted = [line for line in results[jobs.SUITE].lines if line["event"] == "swept"]
+        self._unseeded = [line["arm"] for line in noted if not line["given"]]
         return limits_of(self._options, results[jobs.SUITE].end), mode
 
     def _task(self, number: int, items: Sequence[Item], arms: Sequence[str], kind: str, limits: Limits) -> Task:
-        sweep = _sweep(jobs.SEEDED if self._seeds_given else jobs.AS_WRITTEN, arms, number)
+        sweep = _sweep(jobs.SEEDED if self._seeds_given else jobs.AS_WRITTEN, arms, number, self._unseeded)
         env = dict.fromkeys(self._ask.env, str(number))
         alone = Alone((items[0].select,), sweep, _FIGURES, env)
         bounds = plain_limits(limits) if kind == jobs.PLAIN else limits
@@ -191,8 +193,8 @@ class _Sweep:
             self._tell(f"{self._column.id}: {done}/{total}")
 
 
-def _sweep(mode: str, wanted: Sequence[str] = (), seed: int = 0) -> dict[str, object]:
-    return {"mode": mode, "wanted": list(wanted), "seed": seed}
+def _sweep(mode: str, wanted: Sequence[str] = (), seed: int = 0, unseeded: Sequence[str] = ()) -> dict[str, object]:
+    return {"mode": mode, "wanted": list(wanted), "seed": seed, "unseeded": list(unseeded)}
 
 
 def _outcomes(result: StageResult, tests: set[str]) -> dict[str, str]:

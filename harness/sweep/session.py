@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,18 +10,25 @@ from time import monotonic
 
 from fastlora_verify.harness import session
 from fastlora_verify.harness.byhand import only_one
-from fastlora_verify.harness.errors import TargetError, UsageError
-from fastlora_verify.harness.plan import RunOptions
-from fastlora_verify.harness.revision import cpu_model, source_revision
+from fastlora_verify.harness.column_trees import trees_of
+from fastlora_verify.harness.columns import ids_of, specs_of
+from fastlora_verify.harness.device import Device
+from fastlora_verify.harness.errors import NoDevice, NothingToRun, NoTree, TargetError, UsageError
+from fastlora_verify.harness.loading import load
+from fastlora_verify.harness.plan import Column, RunOptions
+from fastlora_verify.harness.revision import cpu_model, digest_of_sources
+from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
+from fastlora_verify.harness.scratch_git import Conflicts
 from fastlora_verify.harness.selection import Selection
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.sweep.run import Ask, Tell, sweep_columns
+from fastlora_verify.harness.several import Fitted, fitted
+from fastlora_verify.harness.sweep.run import Ask, Tell, sweep_column
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.target_file import load_target
 from fastlora_verify.mutations.base import Mutant
 from fastlora_verify.reports.record import Environment
-from fastlora_verify.reports.sweep_record import SweepRecord, dumps
+from fastlora_verify.reports.sweep_record import SweepColumn, SweepRecord, dumps
 
+RECORD = "sweep.json"
 SEEDS = tuple(range(20))  # where neither seeds nor runs are asked for
 
 
@@ -37,21 +44,31 @@ class Wish:
 
 
 def sweep(request: session.Request, wish: Wish, tell: Tell) -> SweepRecord:
-    """Runs the sweep and saves its record. Raises UsageError where the wish contradicts itself."""
+    """Runs the sweep in every column and saves its record.
+
+    Raises UsageError where the wish contradicts itself, and what the only column raises: NothingToRun, NoDevice.
+    """
     if wish.runs and (wish.seeds or wish.env):
         raise UsageError("--runs repeats the test as it is; it goes with neither --seeds nor --seed-env")
+    if wish.mutant and not request.columns.is_plain:
+        raise UsageError("--mutant is of the tree as it lies there; give it without columns of other trees")
     clock, started = monotonic(), datetime.now(UTC)
-    columns = session.columns_of(request.devices)
+    specs = specs_of(request.columns, request.devices)
     loaded, mutant = _loaded(request.target, wish.mutant)
     target = session.with_python(loaded, request.python)
-    run_dir = session.prepare_run_dir(request.run_dir, target)
+    run_dir = prepare_run_dir(request.run_dir, target)
     options = RunOptions(run_dir=run_dir, workers=request.workers, threads=request.threads)
     test, paths = _place(target, wish.test)
-    seeds = () if wish.runs else wish.seeds or SEEDS
-    ask = Ask(test, paths, seeds, wish.runs, wish.env, mutant)
-    swept = sweep_columns(target, ask, columns, options, tell)
-    versions = next((device.versions for _, device in swept if not device.reason), {})
-    saved_as = request.json or run_dir / "sweep.json"
+    ask = Ask(test, paths, () if wish.runs else wish.seeds or SEEDS, wish.runs, wish.env, mutant)
+    columns = [Column(name, spec.device) for name, spec in zip(ids_of(specs), specs, strict=True)]
+    try:
+        with trees_of(target, request.columns, specs, paths, run_dir) as trees:
+            several = fitted(list(zip(columns, trees, strict=True)), paths)
+            swept = [_column(one, ask, options, tell, alone=len(specs) == 1) for one in several]
+    except Conflicts as found:
+        raise NoTree(found.step, [(one.path, one.kind) for one in found.conflicts]) from found
+    devices = [device for _, device in swept if device is not None]
+    saved_as = request.json or run_dir / RECORD
     record = SweepRecord(
         tool_version=session.version(),
         command=request.command,
@@ -60,21 +77,45 @@ def sweep(request: session.Request, wish: Wish, tell: Tell) -> SweepRecord:
         target=target.name,
         test=wish.test,
         unit="run" if wish.runs else "seed",
-        environment=_environment(versions, next((d.device_name for _, d in swept if d.device_name), "")),
+        environment=_environment(devices),
         columns=tuple(column for column, _ in swept),
         mutant=mutant.name if mutant else None,
-        source_rev=source_revision(target, read_sources(target)),
-        saved_as=str(saved_as),
+        saved_as=near(saved_as),
     )
-    for path in {run_dir / "sweep.json", Path(saved_as)}:
-        session.write(path, dumps(record))
+    for path in dict.fromkeys((run_dir / RECORD, saved_as)):
+        write(path, dumps(record))
     return record
+
+
+def _column(
+    one: Fitted, ask: Ask, options: RunOptions, tell: Tell, *, alone: bool
+) -> tuple[SweepColumn, Device | None]:
+    """One column; where there are several, one that can't be run says why."""
+    tree = one.tree
+    told = SweepColumn(
+        id=one.column.id,
+        device=one.column.device,
+        source=tree.source.name,
+        tests=tree.tests.name,
+        source_rev=tree.source.commit or digest_of_sources(one.sources),
+        notes=one.notes,
+    )
+    try:
+        if not one.tests:
+            raise NothingToRun(f"{tree.tests.name} has no {', '.join(ask.paths)}")
+        swept, device = sweep_column(one.target, replace(ask, paths=one.tests), one.column, options, tell)
+    except (NothingToRun, NoDevice) as failure:
+        if alone:
+            raise
+        return replace(told, not_run=str(failure)), None
+    notes = (*told.notes, *swept.notes)
+    return replace(swept, source=told.source, tests=told.tests, source_rev=told.source_rev, notes=notes), device
 
 
 def _loaded(path: Path | None, name: str | None) -> tuple[Target, Mutant | None]:
     if name is None:
         return load_target(path), None
-    loaded = session.load(path, Selection((name,)))
+    loaded = load(path, Selection((name,)))
     return loaded.target, only_one(loaded.mutants, name)
 
 
@@ -89,6 +130,8 @@ def _place(target: Target, test: str) -> tuple[str, tuple[str, ...]]:
     return test, target.tests
 
 
-def _environment(versions: Mapping[str, str], device_name: str) -> Environment:
+def _environment(devices: Sequence[Device]) -> Environment:
+    versions = devices[0].versions if devices else {}
     known = {name: versions.get(name) for name in ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")}
-    return Environment(**known, cpu=cpu_model(), device_name=device_name or None)
+    names = [device.device_name for device in devices if device.device_name]
+    return Environment(**known, cpu=cpu_model(), device_name=names[0] if names else None)

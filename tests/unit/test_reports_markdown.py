@@ -15,30 +15,10 @@ from fastlora_verify.reports.markdown import LIMIT, render
 from fastlora_verify.reports.names import short_name
 from fastlora_verify.reports.registry import FORMATS
 from hostile_text import HOSTILE, assert_harmless, generated
-from synthetic_record import PIN, arms_of, cpu, delegation, killers, seen, synthetic_record, unseen
+from report_text import ALLOWED_TAGS, hostile, many, rows_of
+from synthetic_record import PIN, cpu, delegation, killers, seen, synthetic_record, unseen
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "report.md"
-ALLOWED_TAGS = {
-    *(
-        "h2",
-        "h3",
-        "h4",
-        "p",
-        "strong",
-        "em",
-        "ul",
-        "li",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "code",
-        "pre",
-    ),
-    *("details", "summary"),
-}
 
 
 def test_the_report_of_a_record_with_one_of_everything_is_the_golden_one() -> None:
@@ -46,14 +26,6 @@ def test_the_report_of_a_record_with_one_of_everything_is_the_golden_one() -> No
     if os.environ.get("REWRITE_GOLDEN"):
         GOLDEN.write_text(text, encoding="utf-8")
     assert text == GOLDEN.read_text(encoding="utf-8")
-
-
-def rows_of(text: str) -> dict[str, list[str]]:
-    split = (line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| "))
-    rows: dict[str, list[str]] = {}
-    for cells in split:
-        rows.setdefault(cells[0], cells[1:])
-    return rows
 
 
 def test_the_table_has_the_unmutated_control_first_and_says_which_arms_died() -> None:
@@ -197,16 +169,6 @@ def test_an_oracle_that_objects_to_the_unmutated_kernel_sees_nothing_in_a_mutant
     assert "**objects**: broken" in text
 
 
-def many(count: int, survivors: int = 0) -> rec.RunRecord:
-    killed = {"head:cpu": cpu(status="killed", how="assertion", failed=12, killers=killers(*arms_of("bf16")))}
-    alive = {"head:cpu": cpu(status="survived", passed=37, triggered=3)}
-    mutants = tuple(
-        delegation(f"number-{i}", f"x.dim() == {i}", alive if i < survivors else killed, family=f"family {i % 7}")
-        for i in range(count)
-    )
-    return dataclasses.replace(synthetic_record(), mutants=mutants)
-
-
 def test_many_mutants_are_folded_by_family_and_a_killed_one_is_not_in_the_open_table() -> None:
     text = render(many(60, survivors=2))
     opened, folded = text.split("### Every mutant, by family")
@@ -258,56 +220,6 @@ def test_what_a_part_keeps_is_given_up_last() -> None:
     assert fit([keeps, other], 11) == "kkkk\n\noooo\n"
     assert fit([keeps, other], 5) == "kkkk\n"
     assert fit([keeps, other], 3) == "kk\n"
-
-
-def hostile(text: str) -> rec.RunRecord:
-    """A record in which everything that a target can write is `text`."""
-    killer = rec.Killer(test=f"a.py::t[{text}]", exception=text, message=text, effect=text, how="exception")
-    reached = (rec.ReachedTest(test=text, triggered=True),)
-    results = (
-        cpu(status="survived", passed=1, reached_tests=reached),
-        cpu(status="killed", how="exception", failed=0, killers=(killer,)),
-        cpu(status="crash", note=text),
-    )
-    mutants = tuple(
-        delegation(
-            f"{i}{text}",
-            text,
-            {"head:cpu": result},
-            gist=text,
-            diff=text,
-            scope=text,
-            kernels=(text, f"k{i}"),
-            family=text,
-            file=text,
-            oracles=(dataclasses.replace(seen(text), oracle=text),),
-            allowed=text if i == 3 else None,
-        )
-        for i, result in enumerate((*results, results[0]))
-    )
-    base = synthetic_record()
-    figure = rec.Figure(name=text, value=text, limit=text, unit=text)
-    answer = rec.OracleRecord(oracle=text, kernel=text, ok=True, summary=text, figures=(figure,))
-    return dataclasses.replace(
-        base,
-        tool_version=text,
-        command=(text,),
-        started_at=text,
-        saved_as=text,
-        target=rec.TargetRecord(name=text, file=text, kernels=(text,), tests=(text,)),
-        environment=rec.Environment(python=text, torch=text, cpu=text, device_name=text),
-        columns=(
-            dataclasses.replace(base.columns[0], source_rev=text, notes=(text,), device_name=text),
-            rec.Column(id=f"c{text}", device="cuda", not_run=text),
-        ),
-        mutants=mutants * 9 if len(text) % 2 else mutants,
-        no_sites=(rec.NoSiteRecord(mutation=text, kernel=text, reason=text),),
-        oracles=(answer,),
-        audit=rec.Audit(
-            checked=1,
-            differences=(rec.AuditDifference(mutant=text, column=text, recorded=text, plain=text),),
-        ),
-    )
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *generated(25)])

@@ -1,0 +1,212 @@
+"""The assertions of one test before and after: which are the same, which changed and how, which are gone.
+
+Equal ones are set aside first. Of the rest, pairs about the same thing come next, those with the fewest changes first;
+then what reads alike is called rewritten, which says neither looser nor not. What finds no partner is gone.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fastlora_verify.harness.suite_diff.checks import Body, Check, Skip
+from fastlora_verify.harness.suite_diff.looser import compare
+from fastlora_verify.harness.suite_diff.ways import Change, Renamed, Unlike, Way
+
+ALIKE = 0.6  # of two texts: less is another assertion
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An assertion of the base and what became of it."""
+
+    old: Check
+    new: Check
+    changes: tuple[Change, ...]
+
+    @property
+    def way(self) -> Way | None:
+        """What it amounts to; None where it says the same. What is looser somewhere accepts what it did not before."""
+        ways = {change.way for change in self.changes}
+        order = (Way.LOOSER, Way.UNTOLD, Way.EXPECTED, Way.TIGHTER)
+        return next((way for way in order if way in ways), None)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What became of a test's assertions."""
+
+    changed: tuple[Pair, ...]
+    removed: tuple[Check, ...]
+    added: tuple[Check, ...]
+
+
+def paired(old: Body, new: Body) -> Paired:
+    """Sets the assertions of a test against those of the same test later."""
+    olds, news = _distinct(old.checks), _distinct(new.checks)
+    gone, come = frozenset(old.locals - new.locals), frozenset(new.locals - old.locals)
+    names = Renamed(gone, come, cases=_cases(old))
+    changed = [pair for pair in _equal(olds, news, names) if pair.changes]
+    changed += _related(olds, news, names)
+    changed += _alike(olds, news)
+    return Paired(tuple(changed), tuple(olds), tuple(news))
+
+
+def skips(old: Sequence[Skip], new: Sequence[Skip]) -> tuple[list[Skip], list[Skip]]:
+    """Calls that skip, taken away and added; one that only moved, or is made under the same condition, is neither."""
+    before, after = list(old), list(new)
+    for same in (_same_skip, _same_text):
+        for skip in list(before):
+            match = next((other for other in after if same(skip, other)), None)
+            if match is not None:
+                before.remove(skip)
+                after.remove(match)
+    return before, after
+
+
+def _same_skip(one: Skip, other: Skip) -> bool:
+    return (one.text, one.guards) == (other.text, other.guards)
+
+
+def _same_text(one: Skip, other: Skip) -> bool:
+    """The same call, under at least the conditions that it had."""
+    return one.guards == other.guards or (one.text == other.text and set(one.guards) <= set(other.guards))
+
+
+def _distinct(checks: Sequence[Check]) -> list[Check]:
+    """Each assertion once: a helper that is called twice with the same arguments asserts the same twice."""
+    found: dict[tuple[str, tuple[str, ...], tuple[str, int]], Check] = {}
+    for check in checks:
+        found.setdefault((ast.unparse(check.expr), check.guards, (check.file, check.line)), check)
+    return list(found.values())
+
+
+def _cases(body: Body) -> frozenset[str]:
+    """What the test's loops and parametrisations run over, as text."""
+    cells: set[str] = set()
+    for decorator in body.place.node.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("parametrize"):
+            cells |= {
+                ast.unparse(node) for node in ast.walk(decorator) if isinstance(node, ast.Attribute | ast.Constant)
+            }
+    for check in body.checks:
+        for row in (row for rows in check.rows.values() for row in rows):
+            cells |= {ast.unparse(n) for n in ast.walk(ast.parse(row)) if isinstance(n, ast.Attribute | ast.Constant)}
+    return frozenset(cells)
+
+
+def _equal(olds: list[Check], news: list[Check], names: Renamed) -> Iterator[Pair]:
+    """Takes out the pairs that say the same word by word; conditions and cases may have changed around them."""
+    texts: dict[str, list[Check]] = {}
+    for check in news:
+        texts.setdefault(ast.unparse(check.expr), []).append(check)
+    for check in list(olds):
+        same = texts.get(ast.unparse(check.expr))
+        if same:
+            best = min(same, key=lambda other: (other.guards != check.guards, abs(other.line - check.line)))
+            same.remove(best)
+            olds.remove(check)
+            news.remove(best)
+            yield Pair(check, best, tuple(around(check, best, names)))
+
+
+def _related(olds: list[Check], news: list[Check], names: Renamed) -> list[Pair]:
+    """Takes out the pairs that are about the same thing."""
+    scored = []
+    for i, old in enumerate(olds):
+        for j, new in enumerate(news):
+            changes = _changes(old, new, _copy(names))
+            if changes is not None:
+                scored.append((_cost(changes, old, new), i, j, changes))
+    scored.sort(key=lambda entry: entry[:3])
+    return _taken(olds, news, [(i, j) for _, i, j, _ in scored], names)
+
+
+def _taken(olds: list[Check], news: list[Check], wanted: Sequence[tuple[int, int]], names: Renamed) -> list[Pair]:
+    """The wanted pairs whose two are still free. A renaming once taken holds for the rest of the test."""
+    found, left, right = [], list(olds), list(news)
+    used: tuple[set[int], set[int]] = (set(), set())
+    for i, j in wanted:
+        if i in used[0] or j in used[1]:
+            continue
+        trial = _copy(names)
+        changes = _changes(left[i], right[j], trial)
+        if changes is None:
+            continue
+        names.pairs = trial.pairs
+        used[0].add(i)
+        used[1].add(j)
+        found.append(Pair(left[i], right[j], tuple(changes)))
+    olds[:] = [check for i, check in enumerate(left) if i not in used[0]]
+    news[:] = [check for j, check in enumerate(right) if j not in used[1]]
+    return found
+
+
+def _changes(old: Check, new: Check, names: Renamed) -> list[Change] | None:
+    try:
+        return [*compare(old.expr, new.expr, names), *around(old, new, names)]
+    except Unlike:
+        return None
+
+
+def _copy(names: Renamed) -> Renamed:
+    return replace(names, pairs=dict(names.pairs))
+
+
+def _cost(changes: Sequence[Change], old: Check, new: Check) -> tuple[float, int]:
+    weight = {Way.UNTOLD: 5.0, Way.EXPECTED: 3.0, Way.LOOSER: 1.0, Way.TIGHTER: 1.0}
+    likeness = difflib.SequenceMatcher(None, old.shown, new.shown).ratio()
+    return sum(weight[change.way] for change in changes) + 1 - likeness, abs(old.line - new.line)
+
+
+def around(old: Check, new: Check, names: Renamed) -> Iterator[Change]:
+    """Changes of the conditions and of the literal loops around an assertion that itself says the same."""
+    lost, got = _without(old.guards, new.guards, names), _without(new.guards, old.guards, names, back=True)
+    if got or lost:
+        way = Way.UNTOLD if got and lost else Way.LOOSER if got else Way.TIGHTER
+        yield Change(way, _condition(lost), _condition(got), words=True)
+    for name, rows in old.rows.items():
+        missing = [row for row in rows if row not in new.rows.get(name, rows)]
+        if missing:
+            gone = ", ".join(missing)
+            yield Change(Way.LOOSER, f"for `{name}` in `{', '.join(rows)}`", f"no longer for `{gone}`", words=True)
+
+
+def _condition(guards: Sequence[str]) -> str:
+    return f"asserted if `{' and '.join(guards).replace('`', chr(39))}`" if guards else "always asserted"
+
+
+def _without(guards: Sequence[str], others: Sequence[str], names: Renamed, *, back: bool = False) -> list[str]:
+    left = [guard for guard in guards if guard not in others]
+    return [guard for guard in left if not any(_same_guard(guard, other, names, back=back) for other in others)]
+
+
+def _same_guard(one: str, other: str, names: Renamed, *, back: bool) -> bool:
+    old, new = (other, one) if back else (one, other)
+    try:
+        first, second = ast.parse(old, mode="eval").body, ast.parse(new, mode="eval").body
+        return not compare(first, second, _copy(names))
+    except (SyntaxError, Unlike):
+        return False
+
+
+def _alike(olds: list[Check], news: list[Check]) -> list[Pair]:
+    """Takes out the pairs that read alike: rewritten, nobody knows whether to accept more."""
+    scored = []
+    for i, old in enumerate(olds):
+        for j, new in enumerate(news):
+            ratio = difflib.SequenceMatcher(None, ast.unparse(old.expr), ast.unparse(new.expr)).ratio()
+            if ratio >= ALIKE:
+                scored.append((-ratio, abs(old.line - new.line), i, j))
+    found, used = [], (set[int](), set[int]())
+    for _, _, i, j in sorted(scored):
+        if i not in used[0] and j not in used[1]:
+            used[0].add(i)
+            used[1].add(j)
+            change = Change(Way.UNTOLD, olds[i].shown, news[j].shown)
+            found.append(Pair(olds[i], news[j], (change,)))
+    olds[:] = [check for i, check in enumerate(olds) if i not in used[0]]
+    news[:] = [check for j, check in enumerate(news) if j not in used[1]]
+    return found
