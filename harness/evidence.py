@@ -70,6 +70,7 @@ class SuiteFacts:
     triggered_import: bool = False
     collected_digest: str = ""  # of all tests' ids, in order
     imported: frozenset[str] = frozenset()  # files of the copy that were in memory when the tests were collected
+    early: bool = False  # with a map: a process was started, or a source read, before the first test
     libraries: tuple[str, ...] = ()  # if asked: modules imported from elsewhere than the copy
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
@@ -106,6 +107,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
     running, broken, broken_by = "", None, ""
     digest, recollected = "", False
     imported: frozenset[str] = frozenset()
+    early = False
     end: Mapping[str, Any] = {}
     for line in lines:
         event = line["event"]
@@ -115,7 +117,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
             tests[line["test"]] = _test(line)
             running = ""
         elif event == "collected":
-            digest, imported = line["digest"], frozenset(line["imported"])
+            digest, imported, early = line["digest"], frozenset(line["imported"]), line["elsewhere"]
         elif event == "recollected":
             recollected = True
         elif event == "collect":
@@ -142,6 +144,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         triggered_import=end.get("triggered_import", False),
         collected_digest=digest,
         imported=imported,
+        early=early,
         libraries=tuple(end.get("libraries", ())),
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),

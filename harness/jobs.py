@@ -146,6 +146,7 @@ def write_job(
     printed: bool = False,
     alone: Alone | None = None,
     libraries: bool = False,
+    stir: bool = False,
     preload: Sequence[str] = (),
 ) -> Path:
     """Writes the job's file into `scratch`, which must exist; facts and output come to lie beside it."""
@@ -171,6 +172,7 @@ def write_job(
         "printed": printed,
         "sweep": dict(alone.sweep) if alone and alone.sweep else None,
         "libraries": libraries,
+        "stir": stir,
         "preload": list(preload),
         "cache": str(scratch / "cache"),
         "watch": list(setting.watch),

@@ -33,6 +33,7 @@ class Stage:
     only: Chosen | None = None
     printed: bool = False  # what tests print is kept
     alone: Alone | None = None
+    stir: bool = False  # every test begins with random states of its own
     libraries: bool = False  # what the tests import from elsewhere is told
 
 
@@ -199,6 +200,7 @@ class Pool:
             printed=stage.printed,
             alone=stage.alone,
             libraries=stage.libraries,
+            stir=stage.stir,
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker

@@ -3,7 +3,7 @@
 | event | fields |
 | --- | --- |
 | start | test |
-| collected | digest of the collected tests' ids, in order; imported: the copy's files in memory |
+| collected | digest of the collected tests' ids, in order; imported: the copy's files in memory; elsewhere (a mark) |
 | recollected | (other tests than those that `only` was chosen from: all are run) |
 | test | test, phases, reached, triggered, gpu, param, seconds; with a map also ran (marks), streams; printed if asked |
 | collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
@@ -25,8 +25,8 @@ from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
 from fastlora_verify.harness.child.place import files_in_memory
 from fastlora_verify.harness.child.printed import sections_within
-from fastlora_verify.harness.child.probe import REACHED, TRIGGERED, Marks, Probe
-from fastlora_verify.harness.child.selection import Only, digest_of, random_streams
+from fastlora_verify.harness.child.probe import ELSEWHERE, REACHED, TRIGGERED, Marks, Probe
+from fastlora_verify.harness.child.selection import Only, digest_of, random_streams, stir
 
 
 class Line(Protocol):
@@ -60,6 +60,7 @@ class Facts:
         quiet: bool = True,
         only: Only | None = None,
         printed: bool = False,
+        stirred: bool = False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.outside: Marks = frozenset()  # hit while no test ran
@@ -74,6 +75,7 @@ class Facts:
         self._config: pytest.Config | None = None
         self._only = only
         self._printed = printed
+        self._stir = stirred
         self._sections: list[tuple[str, str]] = []
 
     @pytest.hookimpl(hookwrapper=True)
@@ -105,8 +107,15 @@ class Facts:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keeps the tests asked for, unless other tests were collected than when they were chosen."""
         names = [item.nodeid for item in items]
-        files = files_in_memory(self._root)
-        self._channel.send({"event": "collected", "digest": digest_of(names), "imported": files})
+        self._take_outside()
+        self._channel.send(
+            {
+                "event": "collected",
+                "digest": digest_of(names),
+                "imported": files_in_memory(self._root),
+                "elsewhere": ELSEWHERE in self.outside,
+            }
+        )
         self._choose(items)
 
     def _choose(self, items: list[pytest.Item]) -> None:
@@ -131,6 +140,8 @@ class Facts:
         self._take_outside()
         self._phases, self._sections = [], []
         self._channel.send({"event": "start", "test": item.nodeid})
+        if self._stir:
+            stir(item.nodeid)
         streams = random_streams() if self._probe.mapped else []
         begin = perf_counter()
         yield

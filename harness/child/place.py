@@ -26,6 +26,7 @@ mapped      {path: lines}: functions whose running is told test by test
 only        {"tests", "collected"} or null: the tests to run, and the digest of all that they were chosen from
 printed     whether what tests print is told
 sweep       null, or what `sweep.py` needs to run one test under one seed
+stir        whether every test begins with random states of its own
 libraries   whether the modules are told that the tests imported from elsewhere than the copy
 preload     for a host: modules to import before anything is collected
 cache       pytest's cache folder

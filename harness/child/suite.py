@@ -23,7 +23,15 @@ def run(job: Job) -> NoReturn:
     enter(job)
     before = frozenset(sys.modules)
     probe = probe_of(job)
-    facts = Facts(channel, probe, job["copy"], job["gpu_marker"], only=only_of(job), printed=job["printed"])
+    facts = Facts(
+        channel,
+        probe,
+        job["copy"],
+        job["gpu_marker"],
+        only=only_of(job),
+        printed=job["printed"],
+        stirred=job["stir"],
+    )
     plugins = [facts, Sweep(channel, job)] if job["sweep"] else [facts]
     status = session(job, plugins, channel)
     libraries = {"libraries": libraries_since(before, job["copy"])} if job["libraries"] else {}
