@@ -104,16 +104,21 @@ def _exceeds(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     old, new, drift = was.get("value"), now.get("value"), was.get("drift")
     if drift == 0:
         return bool(old != new)
-    factor = drift if drift is not None else WORSE if was.get("ok") is False and now.get("ok") is False else None
-    if factor is None or not _is_number(old):
+    both_red = was.get("ok") is False and now.get("ok") is False
+    factor = WORSE if drift is None and both_red else drift
+    least, most = _number(old), _number(new)
+    if factor is None or least is None:
         return False
-    if not _is_number(new):
+    if most is None:
         return drift is not None or str(new) in ("nan", "inf")
-    return not float(new) <= factor * float(old)  # type: ignore[arg-type]
+    return most > factor * least
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: object) -> float | None:
+    """A value as a finite number; None for a word and for what JSON has a word for."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _reason(figures: Mapping[str, Mapping[str, Any]], answer: Answer) -> str:

@@ -57,13 +57,15 @@ def _all(
 ) -> Iterator[Mutant]:
     for code, scope in edits.inserts:
         with _told(f"--insert {_short(code)} --at {scope}"):
-            yield freehand.insert(code, place(scope), target.kernels)
+            made = freehand.insert(code, place(scope), target.kernels)
+            yield replace(made, options=("--insert", code, "--at", scope))
     for old, new, scope in edits.replaces:
         with _told(f"--replace {_short(old)} {_short(new)} --at {scope}"):
-            yield freehand.replace(old, new, place(scope), target.kernels)
+            made = freehand.replace(old, new, place(scope), target.kernels)
+            yield replace(made, options=("--replace", old, new, "--at", scope))
     for path in edits.patches:
         with _told(f"--patch {path}"):
-            yield apply_diff(path, target, sources)
+            yield replace(apply_diff(path, target, sources), options=("--patch", str(path)))
 
 
 class _told:  # noqa: N801 - reads as the context that it is

@@ -9,6 +9,7 @@ from pathlib import Path
 from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.own import nothing_left, own_mutants, with_base
 from fastlora_verify.harness.plan import Events
+from fastlora_verify.harness.plugins import PACKAGE
 from fastlora_verify.harness.roles import check_roles, modules_of
 from fastlora_verify.harness.selection import Selection, check_allowances, select, wanted_mutations
 from fastlora_verify.harness.sources import read_sources
@@ -58,8 +59,15 @@ def planned(target: Target, sources: Mapping[str, SourceFile], selection: Select
     plan = replace(plan, faults_elsewhere=(*selection.offered.faults, *plan.faults_elsewhere))
     asked = selection.kernels or tuple(kernel.name for kernel in target.kernels)
     no_sites = tuple(no for no in plan.no_sites if no.kernel in asked)
-    chosen = select(plan, selection.of_catalogue()) if mutations else ()
+    chosen = [_with_file(m, selection) for m in (select(plan, selection.of_catalogue()) if mutations else ())]
     return Loaded(target, sources, plan, (*chosen, *own.mutants), no_sites, own.no_sites)
+
+
+def _with_file(mutant: Mutant, selection: Selection) -> Mutant:
+    """A mutant of a user's own mutation, with the option that names its file."""
+    origins = [mutation.origin for mutation in selection.offered.mutations if mutation.id == mutant.mutation]
+    files = [origin for origin in origins if not origin.startswith(PACKAGE)]
+    return replace(mutant, options=("--mutations", files[0])) if files else mutant
 
 
 def fitting(target: Target, where: str) -> tuple[Target, dict[str, SourceFile], tuple[str, ...]]:

@@ -18,6 +18,7 @@ from fastlora_verify.mutations.base import Mutation
 from fastlora_verify.mutations.registry import MUTATIONS
 
 GROUP = "fastlora_verify.mutations"
+PACKAGE = "the package "
 RESERVED = ("insert", "replace", "patch", "reverts")  # what edits of the command line are called
 
 
@@ -66,7 +67,7 @@ def _said(error: BaseException) -> str:
 
 def _origin(point: EntryPoint) -> str:
     package = point.dist.name if point.dist is not None else point.value
-    return f"the package {package}"
+    return f"{PACKAGE}{package}"
 
 
 def _loaded(point: EntryPoint) -> object:

@@ -13,7 +13,7 @@ from fastlora_verify.harness.selection import allowance_of
 from fastlora_verify.harness.target import Target
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.reports import record
-from fastlora_verify.reports.trees import digest_of
+from fastlora_verify.reports.trees import digest_of, sealed
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _environment(outcomes: Sequence[plan.ColumnOutcome], told: Told) -> record.E
 
 def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
     base = outcome.baseline
-    return record.Column(
+    column = record.Column(
         id=outcome.column.id,
         device=outcome.column.device,
         source=outcome.tree.source,
@@ -110,6 +110,7 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         tests_digest=digest_of(outcome.blobs.tests),
         environment=_environment([outcome], told),
     )
+    return sealed(column)
 
 
 def _controls(outcome: plan.ColumnOutcome) -> tuple[record.Control, ...]:
@@ -142,6 +143,7 @@ def _mutant(
         scope=mutant.scope,
         gist=mutant.gist,
         diff=mutant.diff,
+        options=mutant.options,
         results={column: _result(outcome, beside=column in beside) for column, outcome in outcomes.items()},
         oracles=tuple(_oracle(a, column) for column, outcome in outcomes.items() for a in outcome.oracles),
         allowed=allowance_of(mutant.name, target),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path, PurePosixPath
 
@@ -100,7 +100,7 @@ def revert_mutants(
         except SyntaxError as error:
             no_sites.append(_told(inner, f"cannot be compared with {base.rev}: {error.msg}, line {error.lineno}"))
             continue
-        mutants += made
+        mutants += [replace(mutant, options=("--reverts", base.rev)) for mutant in made]
         no_sites += others
     return tuple(mutants), tuple(no_sites)
 

@@ -6,26 +6,27 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness import audit, jobs
+from fastlora_verify.harness.against import compared, has_figures
+from fastlora_verify.harness.baseline import baseline_of
 from fastlora_verify.harness.blobs import Blobs, blobs_of
-from fastlora_verify.harness.controls import Controlled, Controls, limits_of, plain_limits
+from fastlora_verify.harness.controls import Controlled, Controls, Red, limits_of, plain_limits
+from fastlora_verify.harness.described import described_kernels, has_kernel_entries
 from fastlora_verify.harness.device import Device as Device
 from fastlora_verify.harness.device import device_of as device_of
-from fastlora_verify.harness.errors import NoDevice
+from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.evidence import oracle_facts, suite_facts
 from fastlora_verify.harness.jobs import Probed, Setting, make_bridge
 from fastlora_verify.harness.judge import Subject, judge
 from fastlora_verify.harness.plan import (
     CRASH,
-    NOT_RUN,
     TIMEOUT,
     AuditDifference,
-    Baseline,
     Column,
     ColumnOutcome,
     Events,
@@ -33,12 +34,12 @@ from fastlora_verify.harness.plan import (
     RunOptions,
 )
 from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker
-from fastlora_verify.harness.printed import printed_by
 from fastlora_verify.harness.reach import Reach, completed
 from fastlora_verify.harness.sides import source_side
 from fastlora_verify.harness.store import Store, digest, mutant_key, runner_digest
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Master, make_master
+from fastlora_verify.harness.unjudged import not_run, red_column
 from fastlora_verify.harness.warm import Limits
 from fastlora_verify.mutations.base import Mutant
 
@@ -51,8 +52,9 @@ def run_columns(
 ) -> list[ColumnOutcome]:
     """Runs every mutant in every column, the controls of a column first.
 
-    Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing,
-    errors.PythonError when the target's interpreter can't run a suite. The target's own files are only read.
+    Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing; with
+    `options.several` neither, the column says so. Raises errors.PythonError when the target's interpreter can't run a
+    suite. The target's own files are only read.
     """
     names = [mutant.name for mutant in mutants]
     if len(set(names)) < len(names):
@@ -63,7 +65,7 @@ def run_columns(
     try:
         master = make_master(target, scratch / "master", options.run_dir.resolve())
         run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store)
-        return [run.column(column, alone=len(columns) == 1) for column in columns]
+        return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
     finally:
         store.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -94,7 +96,7 @@ class _Run:
         if device.reason:
             if alone:
                 raise NoDevice(column.device, device.reason)
-            return self._not_run(column, device)
+            return replace(not_run(column, self.mutants, device, self._blobs(), device.reason), no_device=True)
         keys = self._keys(column, setting, device)
         stored = {mutant.name: self.store.get(keys[mutant.name]) for mutant in self.mutants}
         known = {name: replace(outcome, column=column.id) for name, outcome in stored.items() if outcome}
@@ -103,6 +105,10 @@ class _Run:
         pool = Pool(setting, self._workers, self.scratch, fork=self._may_fork(column))
         try:
             return self._judged_column(column, device, pool, keys, known)
+        except (Red, NothingToRun) as red:
+            if not self.options.several:
+                raise
+            return red_column(column, self.mutants, device, self._blobs(), red)
         finally:
             pool.close()
 
@@ -124,14 +130,14 @@ class _Run:
             self.events.mutant_done(outcome.mutant, column.id, outcome.status)
 
         waiting = [mutant for mutant in self.mutants if mutant.name not in known]
-        self._judge(pool, column, controlled, oracle_limits, waiting, done)
+        self._judge(pool, column, controlled, oracle_limits, oracles, waiting, done)
         ordered = [outcomes[mutant.name] for mutant in self.mutants]
         audited, differences = self._audit(pool, controlled, ordered)
         return ColumnOutcome(
             column=column,
             status="run",
             mode=controlled.mode,
-            baseline=_baseline(controlled),
+            baseline=baseline_of(controlled.baseline, controlled.end),
             oracles=oracles,
             controls=controlled.controls,
             mutants=tuple(ordered),
@@ -139,7 +145,7 @@ class _Run:
             audit_differences=differences,
             device_name=device.device_name,
             versions=device.versions,
-            notes=controlled.notes,
+            notes=(*controlled.notes, *_reused(len(known), len(ordered))),
             blobs=self._blobs(),
         )
 
@@ -149,11 +155,13 @@ class _Run:
         column: Column,
         controlled: Controlled,
         oracle_limits: Limits | None,
+        unmutated: Sequence[Mapping[str, Any]],
         mutants: Sequence[Mutant],
         report: Callable[[MutantOutcome], None],
     ) -> None:
         limits = limits_of(self.options, controlled.end)
         by_name = {mutant.name: mutant for mutant in mutants}
+        unmutated = () if has_kernel_entries(self.target) else unmutated
 
         def done(task: Task, results: list[StageResult]) -> None:
             mutant = by_name[task.name]
@@ -171,7 +179,7 @@ class _Run:
             )
             if outcome.status in (CRASH, TIMEOUT):
                 self._keep_log(mutant.name, suite.output)
-            report(_with_oracles(outcome, results[1]) if len(results) > 1 else outcome)
+            report(_with_oracles(outcome, results[1], unmutated) if len(results) > 1 else outcome)
 
         reach = controlled.reach
         pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
@@ -202,6 +210,10 @@ class _Run:
         if not facts.ended:
             why = f"{facts.broken.type}: {facts.broken.message}" if facts.broken else found[0].end.how
             self.events.note(f"the oracles did not run on the unmutated kernels ({why})")
+            return facts.answers, None
+        if not any(map(has_figures, facts.answers)):
+            why = next((str(answer["summary"]) for answer in facts.answers), "no kernel was asked about")
+            self.events.note(f"the oracles say nothing of the unmutated kernels, so none is asked of a mutant ({why})")
             return facts.answers, None
         seconds = self.options.wall_factor * found[0].end.seconds
         limits = Limits(max(_ORACLE_FLOOR, seconds), max(_ORACLE_FLOOR, seconds), self.options.memory_limit)
@@ -252,18 +264,10 @@ class _Run:
             device.versions,
             device.device_name,
             [target.pytest_args, options.pytest_extra, setting.tests, target.env, target.gpu_marker],
-            [target.source_roots, target.modules, target.instruments],
+            [target.source_roots, target.modules, target.instruments, described_kernels(target)],
             [options.threads, options.oracles, options.select],
         )
         return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
-
-    def _not_run(self, column: Column, device: Device) -> ColumnOutcome:
-        outcomes = tuple(
-            MutantOutcome(mutant.name, column.id, NOT_RUN, reason=device.reason) for mutant in self.mutants
-        )
-        return ColumnOutcome(
-            column, NOT_RUN, device.reason, mutants=outcomes, versions=device.versions, blobs=self._blobs()
-        )
 
     def _blobs(self) -> Blobs:
         return blobs_of(self.target, self.master.entries, self.options.tests or self.target.tests)
@@ -272,6 +276,12 @@ class _Run:
         folder = self.options.run_dir / "logs"
         folder.mkdir(exist_ok=True)
         (folder / f"{digest(name)[:16]}.txt").write_text(f"{name}\n\n{output}", encoding="utf-8")
+
+
+def _reused(known: int, all_: int) -> tuple[str, ...]:
+    if not known:
+        return ()
+    return (f"{known} of {all_} results are those of an earlier run: the same content, tests, libraries and device",)
 
 
 def _probed(mutant: Mutant) -> tuple[Probed, ...]:
@@ -285,29 +295,15 @@ def _probed(mutant: Mutant) -> tuple[Probed, ...]:
     return tuple(found)
 
 
-def _with_oracles(outcome: MutantOutcome, result: StageResult) -> MutantOutcome:
+def _with_oracles(outcome: MutantOutcome, result: StageResult, unmutated: Sequence[Mapping[str, Any]]) -> MutantOutcome:
+    """The outcome with the oracles' answers, compared with those on the unmutated kernels where they are given."""
     facts = oracle_facts(result.lines)
     status = "ran" if facts.ended else {"timeout": TIMEOUT}.get(result.end.how, CRASH)
-    answers = facts.answers
+    answers = compared(unmutated, facts.answers) if unmutated else facts.answers
     if facts.broken is not None:
         text = f"{facts.broken.type}: {facts.broken.message}"
         answers = (*answers, {"oracle": "", "kernel": "", "ok": None, "summary": text, "error": text})
     return replace(outcome, oracles=answers, oracle_status=status)
-
-
-def _baseline(controlled: Controlled) -> Baseline:
-    facts = controlled.baseline
-    skipped = [fact for fact in facts.tests.values() if fact.category == "skipped"]
-    printed, printed_note = printed_by(facts)
-    return Baseline(
-        counts=facts.counts,
-        seconds=controlled.end.seconds,
-        cpu_seconds=controlled.end.cpu_seconds,
-        skips=tuple((fact.test, fact.reason) for fact in skipped),
-        skipped_here=tuple(fact.test for fact in skipped if fact.gpu),
-        printed=printed,
-        printed_note=printed_note,
-    )
 
 
 def _processors() -> int:

@@ -101,6 +101,9 @@ class Flow:
         if owner is None or isinstance(owner.node, Comprehension):
             return
         key = (id(owner), node.id)
+        if isinstance(owner.node, ast.ClassDef) and key not in state.some and node.id in owner.module.bound:
+            owner = owner.module  # a class's body reads on in the module
+            key = (id(owner), node.id)
         inside = self._scope
         while inside is not owner and not inside.defers and inside.outer is not None:
             inside = inside.outer

@@ -66,6 +66,7 @@ class Mutant:
     probes: Probes
     new_names: tuple[str, ...]  # names that the mutation brings in
     also: tuple[Changed, ...] = ()  # further files that change along with it
+    options: tuple[str, ...] = ()  # words of the command line that make it, where its name alone does not
 
     @property
     def changes(self) -> tuple[Changed, ...]:

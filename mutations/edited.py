@@ -25,7 +25,7 @@ from fastlora_verify.mutations.reads import Unbound, unbound
 class BadEditError(Exception):
     """An edit that is no mutant; `unbound` are the names that it lacks, where that is why.
 
-    `is_same`: it changes comments and white space at most.
+    `is_same`: it changes comments, docstrings and white space at most.
     """
 
     def __init__(self, problem: str, names: Sequence[Unbound] = (), *, is_same: bool = False) -> None:
@@ -53,7 +53,7 @@ def build_edit(label: Label, edits: Sequence[FileEdit], kernels: Sequence[Kernel
     for edit in edits:
         _check(edit)
     if all(_is_same(edit) for edit in edits):
-        raise BadEditError("does not differ from the original once comments and white space are gone", is_same=True)
+        raise BadEditError("does not differ once comments, docstrings and white space are gone", is_same=True)
     names = [name for edit in edits for name in _unbound(edit)]
     if names:
         raise BadEditError("; ".join(dict.fromkeys(map(_told, names))), names)
@@ -103,7 +103,18 @@ def _encoding(text: str) -> str:
 
 
 def _is_same(edit: FileEdit) -> bool:
-    return edit.before is not None and edit.after is not None and same(ast.parse(edit.before), ast.parse(edit.after))
+    return edit.before is not None and edit.after is not None and same(_bare(edit.before), _bare(edit.after))
+
+
+def _bare(text: str) -> ast.Module:
+    """A module without its docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
+            node.body[:1] = [ast.Pass()]
+    return tree
 
 
 def _unbound(edit: FileEdit) -> list[Unbound]:

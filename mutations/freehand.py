@@ -44,7 +44,7 @@ def insert(code: str, place: Place, kernels: Sequence[KernelRoles]) -> Mutant:
 def replace(old: str, new: str, place: Place, kernels: Sequence[KernelRoles]) -> Mutant:
     """`new` in place of the one `old` in a scope. Raises `BadEditError`, which says how often and where it is there."""
     module = place.module
-    start, end = module.span(place.node) if place.node is not None else (0, len(module.file.text.encode()))
+    start, end = _whole(module, place.node)
     old, new = (re.sub(r"\r\n|\r|\n", module.newline, text) for text in (old, new))
     where = f"{module.name}:{place.scope}" if place.scope else module.name
     found = _occurrences(module.text_between(start, end), old)
@@ -56,6 +56,14 @@ def replace(old: str, new: str, place: Place, kernels: Sequence[KernelRoles]) ->
     edit = Edit(at, at + len(old.encode()), new)
     label = Label("replace", digest(f"{old} -> {new}"), f"{_flat(old)} -> {_flat(new) or '(nothing)'}", None)
     return _built(label, place, lambda imports: [edit, *_imports_for(place, imports, at)], kernels)
+
+
+def _whole(module: ParsedModule, node: cst.FunctionDef | cst.ClassDef | None) -> tuple[int, int]:
+    """The bytes of a scope's lines, decorators included."""
+    if node is None:
+        return 0, len(module.file.text.encode())
+    start = module.span(node.decorators[0] if node.decorators else node)[0]
+    return module.line_starts[module.line_at(start) - 1], module.span(node)[1]
 
 
 def _occurrences(text: str, part: str) -> list[int]:
@@ -81,7 +89,7 @@ def _built(
             imports += [line for line in more if line not in imports]
     if not imports:
         return mutant
-    return dataclasses.replace(mutant, gist=f"{mutant.gist} (with {', '.join(f'`{line}`' for line in imports)})")
+    return dataclasses.replace(mutant, gist=f"{mutant.gist}  # with {'; '.join(imports)}")
 
 
 def _imports_of(place: Place, error: BadEditError) -> list[str]:

@@ -85,7 +85,7 @@ def _put_back(
     file: Compared, old: Sequence[str], new: Sequence[str], hunks: Sequence[Hunk], kernels: Sequence[KernelRoles]
 ) -> Mutant:
     before, after = _text(old, [h.old for h in hunks]), _text(new, [h.new for h in hunks])
-    gist = f"put back: {_short(before)} instead of {_short(after)}"
+    gist = f"put back: {_short(before)} instead of: {_short(after)}"
     label = Label(REVERTS, _what(old, new, hunks), gist, hunks[0].scope)
     return build_edit(label, [_file_edit(file, old, new, hunks)], kernels)
 
@@ -139,10 +139,10 @@ def _text(lines: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
 
 
 def _short(text: str) -> str:
-    flat = " ".join(text.split())
+    flat = " ".join(" ".join(line for line in text.splitlines() if not line.lstrip().startswith("#")).split())
     if not flat:
         return "(nothing)"
-    return f"`{flat if len(flat) <= _GIST else f'{flat[: _GIST - 1]}…'}`"
+    return flat if len(flat) <= _GIST else f"{flat[: _GIST - 1]}…"
 
 
 def _place(file: Compared, scope: str) -> str:

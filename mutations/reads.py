@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fastlora_verify.mutations.assigned import NEVER, PERHAPS, SURELY, Flow
-from fastlora_verify.mutations.scoping import Comprehension, Function, Scope, is_type_checking, scopes
+from fastlora_verify.mutations.scoping import Comprehension, Function, Scope, is_type_checking, own_nodes, scopes
 from fastlora_verify.mutations.source import line_starts
 
 MODULES_OWN = frozenset(
@@ -28,6 +28,7 @@ class Read:
     level: int  # NEVER, PERHAPS or SURELY
     scope: str  # the dotted function or class around it
     has_attribute: bool  # `name.something`
+    is_global: bool  # no function or class around binds it
 
 
 Span = tuple[int, int]  # bytes of a text, the end excluded
@@ -56,7 +57,9 @@ class _Reads:
         for node, scope in self._scopes.of_read.items():
             start = self._starts[node.lineno - 1] + node.col_offset
             end = self._starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-            yield Read(node.id, start, end, self._level(node, scope), scope.path, node in self._bases)
+            owner = scope.owner(node.id)
+            is_global = owner is None or isinstance(owner.node, ast.Module)
+            yield Read(node.id, start, end, self._level(node, scope), scope.path, node in self._bases, is_global)
 
     def _level(self, node: ast.Name, scope: Scope) -> int:
         owner = scope.owner(node.id)
@@ -110,15 +113,23 @@ class _Reads:
         assert isinstance(made, Function | ast.Lambda)
         behind = (made.end_lineno or made.lineno, made.end_col_offset or 0)
         mine = made.name if isinstance(made, Function) else ""
-        bound = [_place(n) for n in ast.walk(owner.node) if _binds(n, name) and _place(n) >= behind]
+        bound = [place for n in ast.walk(owner.node) if _binds(n, name) and (place := _bound_at(n)) >= behind]
         if not bound:
-            return name == mine  # it calls itself
-        used = [_place(n) for n in ast.walk(owner.node) if isinstance(n, ast.Name) and n.id == mine]
+            return False
+        body = owner.node.body if isinstance(owner.node, Function) else ()
+        used = [_place(n) for n in own_nodes(body) if isinstance(n, ast.Name) and n.id == mine]
         return not any(behind <= place < min(bound) for place in used)
 
 
 def _place(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _bound_at(node: ast.AST) -> tuple[int, int]:
+    """Where a name has its value: behind the whole of a definition."""
+    if isinstance(node, Function | ast.ClassDef):
+        return node.end_lineno or node.lineno, node.end_col_offset or 0
+    return _place(node)
 
 
 def _binds(node: ast.AST, name: str) -> bool:
@@ -154,8 +165,12 @@ class Unbound:
 
 
 def unbound(before: str, after: str, spans: Sequence[Span]) -> list[Unbound]:
-    """The names that lack a value in `after` where the edited `spans` read them, or elsewhere by the edit's doing."""
+    """The names that lack a value in `after` where the edited `spans` read them, or elsewhere by the edit's doing.
+
+    A global that the original reads without a visible value, too, comes from a star import or is set from outside.
+    """
     old, new = reads(before), reads(after)
+    unseen = {read.name for read in old if read.is_global and read.level == NEVER}
     known: dict[tuple[str, str], int] = {}
     for read in old:
         key = read.scope, read.name
@@ -164,6 +179,8 @@ def unbound(before: str, after: str, spans: Sequence[Span]) -> list[Unbound]:
     for read in new:
         said = any(read.start < end and start < read.end for start, end in spans)
         worse = read.level < known.get((read.scope, read.name), SURELY)
+        if read.is_global and read.name in unseen:
+            continue
         if (said and read.level == NEVER) or (not said and worse):
             others = [r for r in new if r.name == read.name and r.scope == read.scope and r.level == read.level]
             found[read.name, read.scope, said] = Unbound(

@@ -229,10 +229,14 @@ def is_type_checking(test: ast.expr) -> bool:
 
 
 def touched(body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
-    """Names that some statements of one scope bind, and those that they delete."""
+    """Names that some statements of one scope can be the first to bind, and those that they delete."""
     bound: set[str] = set()
     deleted: set[str] = set()
-    for node in _own(body):
+    later: set[ast.AST] = set()  # targets of `x += 1` and `x = x + 1`, which need a value of the name themselves
+    for node in own_nodes(body):
+        later |= _needing(node)
+        if node in later:
+            continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
@@ -248,7 +252,20 @@ def touched(body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
     return bound, deleted
 
 
-def _own(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+def _needing(node: ast.AST) -> set[ast.AST]:
+    """The targets of an assignment whose value reads them."""
+    if isinstance(node, ast.AugAssign):
+        return {node.target}
+    if not isinstance(node, ast.Assign):
+        return set()
+    inside = list(ast.walk(node.value))
+    if any(isinstance(part, ast.Lambda | ast.IfExp | ast.BoolOp | Comprehension) for part in inside):
+        return set()
+    read = {part.id for part in inside if isinstance(part, ast.Name)}
+    return {target for target in node.targets if isinstance(target, ast.Name) and target.id in read}
+
+
+def own_nodes(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
     """The nodes of one scope: functions and classes in it are met, not entered."""
     stack: list[ast.AST] = list(body)
     while stack:

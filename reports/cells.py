@@ -63,7 +63,17 @@ def last_round_cell(mutant: MutantRecord, record: RunRecord) -> str:
     if last is None or mutant.name not in last.then:
         return "new"
     then = last.then[mutant.name]
-    told = {column: _round_cell(outcome, mutant, column) for column, outcome in then.items()}
+    return _by_column({column: _round_cell(outcome, mutant, column) for column, outcome in then.items()})
+
+
+def last_round_control(record: RunRecord) -> str:
+    """The unmutated suite's cell in the column of the last round."""
+    last = record.last_round
+    return _by_column({column: counted(counts) for column, counts in last.unmutated.items()} if last else {})
+
+
+def _by_column(told: Mapping[str, str]) -> str:
+    """The one text, or each column's."""
     if len(set(told.values())) == 1:
         return next(iter(told.values()))
     return "; ".join(f"{prose(column, 60)}: {text}" for column, text in told.items()) or "not run"

@@ -17,9 +17,11 @@ from fastlora_verify.reports.tables import table
 def alarm(record: RunRecord) -> str:
     """The sentence that comes before every other: what the tests no longer see."""
     mutants = {change.mutant.name for change in lost(record)}
+    columns = dict.fromkeys(prose(change.column, 60) for change in lost(record))
     if not mutants:
         return ""
-    return f"**{_mutants(len(mutants))} that the last round killed {_verb(len(mutants), 'survive')} now.**"
+    survive = "survives" if len(mutants) == 1 else "survive"
+    return f"**{_mutants(len(mutants))} that the last round killed {survive} now, in {', '.join(columns)}.**"
 
 
 def summary(record: RunRecord) -> str:
@@ -51,7 +53,7 @@ def gone_part(record: RunRecord) -> Part:
     last = record.last_round
     gone = last.gone if last is not None else ()
     whole = "--all" in record.command and not {"--kernel", "--family"} & set(record.command)
-    why = "its site is gone" if whole else "its site is gone, or it was not selected this time"
+    why = "no site has such a name now" if whole else "no site has such a name now, or it was not selected"
     rows = [(code(short_name(one.name), 120), gist(one.gist, 110), _by_column(one.then)) for one in gone]
 
     def text(number: int) -> str:
@@ -90,9 +92,9 @@ def _by_column(then: Mapping[str, Then]) -> str:
 def _trees(record: RunRecord, last: LastRound) -> str:
     """Same blobs, or which side is another; and what else was."""
     pairs = [prose(mine if mine == then else f"{mine} beside its {then}", 80) for mine, then in last.columns.items()]
-    told = f"compared in {', '.join(pairs)}"
+    told = f"compared in {', '.join(pairs) or 'no column'}"
     versions = f" ({prose(', '.join(last.other_versions), 200)})" if last.other_versions else ""
-    if set(last.same_blobs) == set(last.columns):
+    if last.columns and set(last.same_blobs) == set(last.columns):
         if lost(record) or gained(record):
             return f"{told}: **same blobs, and yet verdicts differ**{versions}, so something beside the tree changed"
         if versions:
@@ -100,14 +102,10 @@ def _trees(record: RunRecord, last: LastRound) -> str:
         return f"{told}: same blobs, so the earlier record still holds"
     if last.same_blobs:
         return f"{told}: same blobs in {prose(', '.join(last.same_blobs), 80)}{versions}"
-    if set(last.same_source) == set(last.columns):
+    if last.columns and set(last.same_source) == set(last.columns):
         return f"{told}: the same source, other tests{versions}"
     return told + versions
 
 
 def _mutants(number: int) -> str:
     return f"{number} mutant{'' if number == 1 else 's'}"
-
-
-def _verb(number: int, verb: str) -> str:
-    return f"{verb}s" if number == 1 else verb

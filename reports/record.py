@@ -16,28 +16,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fastlora_verify.reports.decode import RecordError, decode
+from fastlora_verify.reports.results import Counts, Gone, How, Killer, LastRound, ReachedTest, Result, Status, Then
 from fastlora_verify.reports.suite_record import SuiteRecord
 
 SCHEMA_VERSION = 1
 
-Status = Literal["killed", "survived", "timeout", "crash", "not-viable", "no-site", "not-run"]
-How = Literal["assertion", "exception"]
 Value = float | int | str | None
 Mode = Literal["fork", "spawn", "cold"]
 
-__all__ = ["SCHEMA_VERSION", "RecordError", "RunRecord", "dumps", "from_json", "loads", "to_json"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """Outcomes of one run of the whole suite, as pytest counts them."""
-
-    passed: int = 0
-    failed: int = 0
-    errors: int = 0
-    skipped: int = 0
-    xfailed: int = 0
-    xpassed: int = 0
+# fmt: off
+__all__ = [
+    "SCHEMA_VERSION", "Counts", "Gone", "How", "Killer", "LastRound", "ReachedTest", "RecordError",
+    "Result", "RunRecord", "Status", "Then", "dumps", "from_json", "loads", "to_json",
+]
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,44 +88,8 @@ class Column:
     beside: bool = False  # beside the tree under review: shown, and deciding nothing
     source_digest: str = ""  # of the contents of all its files; "": the record is older than this field
     tests_digest: str = ""
+    identity: str = ""  # of its revisions and digests together: an edit of one of them shows
     environment: Environment | None = None  # this column's own; None: as the run's
-
-
-@dataclass(frozen=True, kw_only=True)
-class Killer:
-    """A test that passes on the unmutated tree and did not on the mutant."""
-
-    test: str  # pytest's node id
-    effect: str = "fails"  # what became of its pass: "fails", "vanished", "skips"…
-    exception: str = ""  # the exception's class name
-    message: str = ""
-    how: How = "assertion"
-    gpu: bool | None = None  # it has the target's gpu marker; None: the record is older than this field
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReachedTest:
-    """A green test that ran the mutated scope; `triggered` if it ran the changed line itself."""
-
-    test: str
-    triggered: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result(Counts):
-    """One mutant in one column."""
-
-    status: Status
-    how: How | None = None  # of a kill: by an assertion of the tests, or only by an exception in the mutated scope
-    reached: int = 0  # tests that ran the mutated scope
-    triggered: int = 0  # tests in which the mutant's condition was true or its changed line ran
-    reached_import: bool = False  # ran outside of any test: import, collection, session fixtures
-    triggered_import: bool = False
-    killers: tuple[Killer, ...] = ()
-    reached_tests: tuple[ReachedTest, ...] = ()  # of survivors; bounded by the writer, so may be shorter than `reached`
-    seconds: float = 0.0
-    beside: bool = False  # as its column is
-    note: str = ""  # why it was neither killed nor survived, or what else a reader must know
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +129,7 @@ class MutantRecord:
     scope: str
     gist: str
     diff: str
+    options: tuple[str, ...] = ()  # of the command line that make it: beside its name, or all of an edit
     results: Mapping[str, Result] = field(default_factory=dict)  # by column id
     oracles: tuple[OracleRecord, ...] = ()
     allowed: str | None = None  # the written reason of an allowance
@@ -239,39 +196,6 @@ class RunOrigin:
     started_at: str
     seconds: float
     columns: tuple[str, ...]  # ids in the merged record
-
-
-@dataclass(frozen=True, kw_only=True)
-class Then:
-    """A mutant's outcome in one column of an earlier record."""
-
-    status: Status
-    passed: int = 0
-    failed: int = 0
-    errors: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gone:
-    """A mutant that only the earlier record has."""
-
-    name: str
-    gist: str
-    then: Mapping[str, Then]  # by the earlier record's column id
-
-
-@dataclass(frozen=True, kw_only=True)
-class LastRound:
-    """An earlier record, as far as this one is compared with it."""
-
-    file: str
-    started_at: str
-    columns: Mapping[str, str]  # this record's column id to what it is compared with, the earlier record's
-    same_blobs: tuple[str, ...] = ()  # ids of columns whose source and tests are the same by content
-    same_source: tuple[str, ...] = ()  # whose source is the same, and not the tests
-    other_versions: tuple[str, ...] = ()  # libraries that were others, in words
-    then: Mapping[str, Mapping[str, Then]] = field(default_factory=dict)  # by mutant, then by this record's column id
-    gone: tuple[Gone, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

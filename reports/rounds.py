@@ -7,10 +7,12 @@ same id, else with the only one of the same device. No text, no Markdown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from fastlora_verify.reports.record import (
+    Baseline,
     Column,
+    Counts,
     Environment,
     Gone,
     LastRound,
@@ -57,6 +59,7 @@ def with_last_round(record: RunRecord, earlier: RunRecord, file: str) -> RunReco
         same_blobs=tuple(mine.id for mine, _ in pairs if mine.id in same["source"] & same["tests"]),
         same_source=tuple(mine.id for mine, _ in pairs if mine.id in same["source"] - same["tests"]),
         other_versions=_other_versions(record, earlier, pairs),
+        unmutated={mine.id: _counts(then.baseline) for mine, then in pairs if then.baseline is not None},
         then={name: _then(known[name], columns) for name in known if name in names},
         gone=tuple(_gone(mutant) for name, mutant in known.items() if name not in names),
     )
@@ -124,6 +127,10 @@ def _same(now: Of, then: Of, side: str) -> bool:
 def _then(mutant: MutantRecord, columns: Mapping[str, str]) -> dict[str, Then]:
     """What the earlier record says of a mutant, by this record's columns."""
     return {mine: _short(mutant.results[then]) for mine, then in columns.items() if then in mutant.results}
+
+
+def _counts(baseline: Baseline) -> Counts:
+    return Counts(**{item.name: getattr(baseline, item.name) for item in fields(Counts)})
 
 
 def _gone(mutant: MutantRecord) -> Gone:

@@ -14,6 +14,7 @@ from fastlora_verify.reports.sections import left_out, paragraphs
 WHOLE = 10  # survivors that are told whole even if the tables must be shortened for it
 DIFF_LINES = 40
 DIFF_CHARACTERS = 2500
+EDITS = (("--insert",), ("--replace",), ("--patch",))  # options that are all of a mutant
 
 
 def survivors(mutants: Sequence[MutantRecord], record: RunRecord, expendable: int) -> Part:
@@ -51,7 +52,8 @@ def _by_hand(mutant: MutantRecord, record: RunRecord) -> str:
         elif word.startswith("--target="):
             target = word.removeprefix("--target=")
     of = f" --target {shlex.quote(target)}" if target else ""
-    return f"fastlora-verify apply {shlex.quote(mutant.name)} --to DIR{of}"
+    words = [] if mutant.options[:1] in EDITS else [mutant.name]
+    return f"fastlora-verify apply {shlex.join([*words, *mutant.options])} --to DIR{of}"
 
 
 def _tests(mutant: MutantRecord) -> list[str]:

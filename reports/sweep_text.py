@@ -215,6 +215,6 @@ def _left_out(number: int, record: SweepRecord) -> str:
 
 
 def _number(value: float) -> str:
-    if value.is_integer() and abs(value) < 1e15:
+    if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.3g}"

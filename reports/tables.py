@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from fastlora_verify.reports.cells import baseline_cell, cell, context_of, last_round_cell
+from fastlora_verify.reports.cells import baseline_cell, cell, context_of, last_round_cell, last_round_control
 from fastlora_verify.reports.escape import code, gist, prose
 from fastlora_verify.reports.findings import sightings
 from fastlora_verify.reports.names import short_name
@@ -65,7 +65,12 @@ def mutant_table(record: RunRecord, *, named: bool = False) -> MutantTable:
 
     ids = [*(prose(column.id, 60) for column in record.columns), *("last round" for _ in rounds)]
     headers = ("mutation", *(["kernel"] if kernels else []), *ids, *(["oracle"] if oracles else []))
-    control = ("none", *([""] if kernels else []), *map(baseline_cell, record.columns), *("" for _ in rounds))
+    control = (
+        "none",
+        *([""] if kernels else []),
+        *map(baseline_cell, record.columns),
+        *(last_round_control(record) for _ in rounds),
+    )
     return MutantTable(headers, (*control, *([_unmutated(record)] if oracles else [])), row)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastlora_verify.reports.record import Column, RunRecord
 
@@ -26,6 +26,16 @@ def digest_of(files: Mapping[str, str]) -> str:
         return ""
     text = "".join(f"{path}\0{content}\n" for path, content in sorted(files.items()))
     return f"sha256:{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()}"
+
+
+def sealed(column: Column) -> Column:
+    """The column with the digest of its revisions and digests, by which an edit of one of them shows."""
+    return replace(column, identity=_identity(column))
+
+
+def _identity(column: Column) -> str:
+    said = (column.source_rev, column.tests_rev, column.source_digest, column.tests_digest, column.tree_digest)
+    return digest_of(dict(zip(("source_rev", "tests_rev", "source", "tests", "tree"), said, strict=True)))
 
 
 def tree_name(column: Column) -> str:
@@ -58,8 +68,8 @@ def side_differs(one: Of, other: Of, side: str) -> str | None:
             return None
         return "" if revisions[0] == revisions[1] else _each("revision ", revisions, one, other)
     if digests[0] != digests[1]:
-        lists = one.record.files.get(digests[0]), other.record.files.get(digests[1])
-        return _files_differ(*lists, one, other) if lists[0] and lists[1] else _each("", digests, one, other)
+        mine, theirs = one.record.files.get(digests[0]), other.record.files.get(digests[1])
+        return _files_differ(mine, theirs, one, other) if mine and theirs else _each("", digests, one, other)
     return _each("revision ", revisions, one, other) if contents and revisions[0] != revisions[1] else ""
 
 
@@ -86,4 +96,6 @@ def contradiction(record: RunRecord) -> str:
         for side in SIDES:
             if digest(column, side) and digest(column, side) not in record.files:
                 return f"{side}_digest of column {column.id} is that of no list of files in it"
+        if column.identity and column.identity != _identity(column):
+            return f"the revisions and digests of column {column.id} are not those that it was written with"
     return ""

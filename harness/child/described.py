@@ -23,9 +23,11 @@ from fastlora_verify.oracles.base import NotRunError, one_line
 from fastlora_verify.oracles.instruments import outputs_of
 from torch import nn
 
-TRIED = (
+TRIED: tuple[dict[str, Any], ...] = (
     {"dtype": "fp32"},
     {"dtype": "fp32", "bias": False},
+    {"dtype": "fp32", "shape": (6,)},
+    {"dtype": "fp32", "ranks": 4},
     {"dtype": "mixed", "bias": False},
     {"dtype": "bf16", "bias": False},
     {"dtype": "fp16", "bias": False},
@@ -174,11 +176,17 @@ def confirmed(described: Described) -> Way:
     reasons: dict[str, str] = {}
     for way in described.ways:
         for fields in TRIED:
-            reason = attempt(described, way, Sample(**fields))  # type: ignore[arg-type]
+            reason = attempt(described, way, tried(described.kind, fields))
             if reason is None:
                 return way
             reasons.setdefault(f"called as {way.call} on {way.host}", reason)
     raise NotRunError("; ".join(f"{way}, {reason}" for way, reason in reasons.items()))
+
+
+def tried(kind: str, fields: Mapping[str, Any]) -> Sample:
+    """A sample of TRIED."""
+    ranks = (fields["ranks"],) * len(KINDS[kind].projections) if "ranks" in fields else ()
+    return Sample(**{**fields, "ranks": ranks})
 
 
 def attempt(described: Described, way: Way, sample: Sample) -> str | None:

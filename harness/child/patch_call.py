@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,15 +58,21 @@ def role_of(name: str) -> str | None:
 
 
 def calls_of(function: Any) -> tuple[Call, ...]:
+    """The calls to try on a function, likeliest first. Raises UnclearCallError."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise UnclearCallError(f"its signature cannot be read: {error}") from error
+    return calls_from(signature)
+
+
+def calls_from(signature: inspect.Signature) -> tuple[Call, ...]:
     """The calls to try, likeliest first, from a function's signature.
 
     What a call is on is its first parameter: a model, unless the name says block or class. Raises UnclearCallError
     for a further parameter that must be given and whose name doesn't say what.
     """
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise UnclearCallError(f"its signature cannot be read: {error}") from error
+    parameters = list(signature.parameters.values())
     first = next((p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
     on = _subjects(first)
     rest = [p for p in parameters if p is not first or not on]
@@ -131,8 +136,3 @@ def _argument(node: ast.expr) -> Given:
         return Given(value=ast.literal_eval(node))
     except (ValueError, TypeError, SyntaxError) as error:
         raise UnclearCallError(f"found {ast.unparse(node)}; arguments are {', '.join(ROLES)} or literals") from error
-
-
-def told(calls: Iterable[Call] | Sequence[Call]) -> str:
-    """Calls in words."""
-    return " or ".join(dict.fromkeys(map(str, calls)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastlora_verify.harness.discover.applied import Applied, AutogradFunction, autograd_functions
 from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.harness.discover.found import FoundKernel
 from fastlora_verify.harness.discover.install import Installed, Installers, clears_forward, place_of, sets_forward
+from fastlora_verify.harness.patchers import patch_call
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.exits import is_guard
 from fastlora_verify.mutations.kernel_view import KernelView
@@ -38,7 +41,10 @@ class Reader:
         if view is None or not {"A", "B"} <= {slot.kind for slot in view.slots}:
             return []
         kind = _kind(view)
-        return [FoundKernel(_with_kind(roles, kind), (*installed.doubts, *_doubts(kind, appliers, installed)))]
+        call, doubt = patch_call(installed.patcher.node) if installed.patcher is not None else ("", "")
+        roles = replace(_with_kind(roles, kind), patch_call=call)
+        doubts = (*installed.doubts, *_doubts(kind, appliers, installed), *([doubt] if doubt else []))
+        return [FoundKernel(roles, doubts)]
 
     # -- roles --------------------------------------------------------------------------------------------
 

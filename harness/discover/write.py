@@ -49,9 +49,10 @@ def _kernel(kernel: FoundKernel) -> Table:
         table.add("owner", _lines(roles.owner))
     table.add("guards", _lines(roles.guards))
     table.add("helpers", _lines(roles.helpers))
-    for key in ("patcher", "unpatcher"):
-        if getattr(roles, key):
-            table.add(key, getattr(roles, key))
+    for key in ("patcher", "patch-call", "unpatcher"):
+        text = getattr(roles, key.replace("-", "_"))
+        if text:
+            table.add(key, text)
     table.add("node", roles.node)
     return table
 

@@ -39,9 +39,9 @@ def meant(test: str, items: Sequence[Item], *, seeded: bool) -> list[Item]:
     `seeded`: an arm is one for all its seeds. Otherwise each item is an arm of its own.
     Raises NothingToRun with the nearest ids if there is none, UsageError if it means several tests.
     """
-    function, bracket, _ = test.partition("[")
+    function, bracket, parameters = test.partition("[")
     named = [item for item in items if _ends(item.function, function)]
-    exact = [item for item in named if item.test.endswith(test.rpartition("::")[2])] if bracket else named
+    exact = [item for item in named if not bracket or item.test.partition("[")[2] == parameters]
     functions = list(dict.fromkeys(item.function for item in exact))
     if len(functions) > 1:
         precise = [name for name in functions if name == function]

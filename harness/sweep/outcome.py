@@ -10,9 +10,10 @@ from fastlora_verify.harness.pool import StageResult
 from fastlora_verify.harness.sweep.find import Item
 from fastlora_verify.harness.sweep.labelled import distributions
 from fastlora_verify.reports.record import Section
-from fastlora_verify.reports.sweep_record import GOOD, Arm, Measured, Run, Way
+from fastlora_verify.reports.sweep_record import Arm, Measured, Run, Way
 
 NOT_RUN = "not-run"
+_PASSING = ("passed", "xpassed")
 
 _TEXT = 1000  # characters of a failure's text that are kept
 _MEASURED = ("value", "limit", "unit", "least", "close", "source")
@@ -46,7 +47,7 @@ def arms_swept(
     for first in firsts.values():
         own = tuple(run[first.arm] for run in runs)
         given = dict.fromkeys(seed for line in swept if line["arm"] == first.arm for seed in line["given"])
-        passing = [(run.number, [section.text for section in run.printed]) for run in own if run.outcome in GOOD]
+        passing = [(run.number, [section.text for section in run.printed]) for run in own if run.outcome in _PASSING]
         told.append(
             Arm(
                 test=first.test,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from fastlora_verify.reports import record as rec
-from fastlora_verify.reports.trees import digest_of
+from fastlora_verify.reports.trees import digest_of, sealed
 from synthetic_record import NF4, cpu, delegation, killers, synthetic_record
 
 SOURCE = {"src/pkg/linear.py": "a" * 64, "src/pkg/helper.py": "b" * 64}
@@ -36,7 +36,7 @@ def column(id_: str, environment: rec.Environment, **changes: object) -> rec.Col
         "environment": environment,
         "device_name": environment.device_name if device != "cpu" else None,
     }
-    return dataclasses.replace(base, **(values | changes))  # type: ignore[arg-type]
+    return sealed(dataclasses.replace(base, **(values | changes)))  # type: ignore[arg-type]
 
 
 def record_of(

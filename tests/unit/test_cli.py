@@ -130,7 +130,7 @@ def test_explain_says_what_a_mutation_is_and_takes_a_mutants_name(capsys: pytest
         (["mutate", "--al"], "No such option: --al"),
         (["mutat"], "No such command 'mutat'"),
         (["list", "--format", "xml"], "unknown format 'xml'; known: table, json, markdown"),
-        (["report", "x.json", "--format", "html"], "unknown format 'html'; known: markdown, json"),
+        (["report", "x.json", "--format", "pdf"], "unknown format 'pdf'; known: markdown, json, csv, junit, html"),
         (["report", "missing.json"], "missing.json: cannot be read: No such file"),
         (["oracle", "--seeds", "many"], "--seeds many: not a number of seeds (20), a list (5,13) or a range"),
         (["oracle", "--seeds", "9-3"], "--seeds 9-3: not a number of seeds"),
@@ -275,7 +275,7 @@ def test_an_interrupt_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatc
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(dumps(synthetic_record()))
     (tmp_path / "cli.py").write_text(WITHOUT_TORCH)
-    command = f"{sys.executable} -P cli.py report {'run.json ' * 40} | head -c 1"
+    command = f"{sys.executable} -P cli.py report --separate {'run.json ' * 40} | head -c 1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout == "#"
     assert done.stderr == ""
@@ -301,7 +301,7 @@ def test_a_record_can_be_shown_again(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "run.json").write_text(dumps(record))
     assert cli.run(["report", "run.json", "--format", "json"]) == 0
     assert loads(capsys.readouterr().out) == record
-    assert cli.run(["report", "run.json", "run.json"]) == 0
+    assert cli.run(["report", "run.json", "run.json", "--separate"]) == 0
     assert capsys.readouterr().out.count("## fastlora-verify: reference: 2 of 8 mutants survive") == 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import LIMIT, render
 from fastlora_verify.reports.merge import MergeError, merge
-from fastlora_verify.reports.trees import digest_of
+from fastlora_verify.reports.trees import contradiction, digest_of, sealed
 from hostile_text import HOSTILE, assert_harmless
 from machines import (
     KILLED,
@@ -117,9 +117,21 @@ def test_a_byte_of_a_files_hash_edited_is_refused() -> None:
     assert "2.json contradicts itself, so it was edited or damaged: the list of files called sha256:" in told
 
 
+@pytest.mark.parametrize("name", ["source_rev", "tests_rev"])
+def test_a_byte_of_a_commit_edited_is_refused_and_another_commit_of_the_same_files_is_not(name: str) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["columns"][0][name] = "0" * 39 + "1"
+
+    told = refusal(CI, edited(CARD, edit))
+    assert "2.json contradicts itself" in told
+    assert told.endswith("the revisions and digests of column head:cuda are not those that it was written with")
+    merge_commit = column("head:cuda", ON_CARD, **{name: "0" * 39 + "1"})
+    assert len(merged(CI, record_of((merge_commit,), {})).columns) == 2
+
+
 def test_a_revision_that_is_a_hash_of_content_must_be_the_same() -> None:
     def rev(record: rec.RunRecord, name: str, text: str) -> rec.RunRecord:
-        return dataclasses.replace(record, columns=(dataclasses.replace(record.columns[0], **{name: text}),))
+        return dataclasses.replace(record, columns=(sealed(dataclasses.replace(record.columns[0], **{name: text})),))
 
     for name, side in (("source_rev", "source"), ("tests_rev", "tests")):
         ones = [rev(record, name, f"sha256:{end}") for record, end in ((CI, "0a"), (CARD, "0b"))]
@@ -152,14 +164,21 @@ def test_records_without_a_common_tree_are_refused() -> None:
     alone = record_of((other,), {}, files={digest_of(files): files, digest_of(TESTS): TESTS})
     assert refusal(CI, alone).startswith("1.json and 2.json have no tree in common: head in the first and base in")
     beside = record_of((other, CARD.columns[0]), {}, files={**CARD.files, digest_of(files): files})
-    assert [c.id for c in merged(CI, beside).columns] == ["head:cpu", "base:cuda", "head:cuda"]
+    both = merged(CI, beside)
+    assert [c.id for c in both.columns] == ["head:cpu", "base:cuda", "head:cuda"]
+    assert both.files == {**CI.files, digest_of(files): files}
+    assert contradiction(both) == ""
+
+
+def test_trees_of_other_names_are_the_same_if_their_content_is() -> None:
+    renamed = record_of((column("change:cuda", ON_CARD),), {})
+    assert [c.id for c in merged(CI, renamed).columns] == ["head:cpu", "change:cuda"]
 
 
 def test_older_records_are_compared_by_their_revisions_and_say_so() -> None:
     def old(record: rec.RunRecord, revision: str) -> rec.RunRecord:
-        plain = dataclasses.replace(
-            record.columns[0], source_digest="", tests_digest="", source_rev=revision, tests_rev=revision
-        )
+        revisions = {"source_rev": revision, "tests_rev": revision}
+        plain = dataclasses.replace(record.columns[0], source_digest="", tests_digest="", identity="", **revisions)
         return dataclasses.replace(record, columns=(plain,), files={})
 
     both = merged(old(CI, "sha256:1"), old(CARD, "sha256:1"))

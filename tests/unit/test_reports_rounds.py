@@ -71,6 +71,13 @@ def test_the_column_of_the_last_round_says_what_each_was() -> None:
     }
 
 
+def test_the_unmutated_suite_of_the_last_round_stands_in_the_first_row() -> None:
+    then = dataclasses.replace(THEN.columns[0], baseline=rec.Baseline(passed=27, skipped=1, seconds=3.0))
+    beside = with_last_round(NOW, dataclasses.replace(THEN, columns=(then,)), "old.json")
+    rows = rows_of("| mutation |" + render(beside).partition("| mutation |")[2])
+    assert rows["none"] == ["37 passed, 2 skipped", "27 passed, 1 skipped"]
+
+
 def test_without_an_earlier_record_there_is_no_such_column() -> None:
     assert "last round" not in render(NOW).lower()
 
@@ -78,7 +85,7 @@ def test_without_an_earlier_record_there_is_no_such_column() -> None:
 def test_what_was_lost_is_the_first_word_and_the_first_finding() -> None:
     text = render(BESIDE)
     verdict = text.splitlines()[2]
-    assert verdict.startswith("**1 mutant that the last round killed survives now.**")
+    assert verdict.startswith("**1 mutant that the last round killed survives now, in `head:cpu`.** ")
     lost = text.index("### Killed in the last round, survive now")
     assert lost < text.index("| mutation |")
     section = text[lost:].partition("### ")[2].partition("| mutation |")[0]
@@ -107,15 +114,17 @@ def test_a_mutant_that_was_not_selected_is_not_called_gone() -> None:
     def why(*command: str) -> str:
         return render(dataclasses.replace(BESIDE, command=command)).partition("only in the last round: ")[2][:60]
 
-    assert why("fastlora-verify", "mutate", "--all").startswith("its site is gone</summary>")
-    assert why("fastlora-verify", "mutate", "--all", "--kernel", "qkv").startswith("its site is gone, or it was not")
-    assert why("fastlora-verify", "mutate", "delegates-kept").startswith("its site is gone, or it was not selected")
+    assert why("fastlora-verify", "mutate", "--all").startswith("no site has such a name now</summary>")
+    assert why("fastlora-verify", "mutate", "--all", "--kernel", "qkv").startswith(
+        "no site has such a name now, or it was not"
+    )
+    assert why("fastlora-verify", "mutate", "delegates-kept").startswith("no site has such a name now, or it was not")
 
 
 def test_a_mutant_that_still_dies_on_a_card_and_no_longer_in_ci_is_lost() -> None:
     now = merge([("c.json", of_ci({"lost": SURVIVED})), ("d.json", of_a_card({"lost": KILLED_BY_MARKED}))])
     text = render(with_last_round(now, THEN, "old.json"))
-    assert "**1 mutant that the last round killed survives now.**" in text
+    assert "**1 mutant that the last round killed survives now, in `head:cpu`.**" in text
     assert text.index("### Killed in the last round, survive now") < text.index("| mutation |")
 
 
@@ -174,6 +183,7 @@ def test_columns_are_matched_by_id_else_by_the_only_one_of_the_device() -> None:
     found = with_last_round(two, THEN, "old.json").last_round
     assert found is not None
     assert found.columns == {}
+    assert "compared in no column. Mutants" in render(with_last_round(two, THEN, "old.json"))
 
 
 def test_nothing_in_common_is_an_error() -> None:
@@ -204,5 +214,5 @@ def test_many_lost_and_gone_mutants_fit_into_a_comment() -> None:
     text = render(with_last_round(now, then, "old.json"))
     assert len(text.encode()) <= LIMIT
     assert "300 mutants only in the last round" in text
-    assert "**600 mutants that the last round killed survive now.**" in text
+    assert "**600 mutants that the last round killed survive now, in `head:cpu`.**" in text
     assert_harmless(text, ALLOWED_TAGS)

@@ -19,6 +19,7 @@ from fastlora_verify.harness.sweep.labelled import distributions, labelled
         ("tensor(0.0021, dtype=torch.float64) <= (1.05 * tensor(0.0021, grad_fn=<MaxBackward1>))", 1, 1.05, "x", 0.952),
         # What is added outweighs the multiple: it is no rule about multiples here.
         ("2e-09 <= ((2 * 1.5e-12) + 1e-08)", 2e-9, 1.0003e-8, "", 0.2),
+        ("5.0 <= (3.25 * 1.5)", 1.538, 1.5, "x", 1.0256),
         ("20064 < 33376", 20064, 33376, "", 0.601),
         ("0.95 >= 0.9", 0.95, 0.9, "", 0.947),
         ("0.9 <= 0.95", 0.9, 0.95, "", 0.947),

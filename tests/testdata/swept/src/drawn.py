@@ -1,0 +1,7 @@
+import random
+
+LIMIT = 0.9
+
+
+def drawn():
+    return random.random()
