@@ -41,6 +41,7 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
     The target's own tree is refused: raises UsageError or FileError.
     """
     target = loaded.target
+    _check_outside(target, to)
     try:
         if not to.exists() or (to.is_dir() and not any(to.iterdir())):
             if to.exists():
@@ -56,6 +57,18 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
     except OSError as error:
         raise FileError(to, f"cannot be written: {error.strerror or error}") from error
     return Applied(tuple(files), _command(target, to))
+
+
+def _check_outside(target: Target, to: Path) -> None:
+    """Raises UsageError for a folder of the target's own."""
+    for folder in (*([target.root] if target.root is not None else []), *(place for _, place in target.place)):
+        own, place = folder.resolve(), to.resolve()
+        if place == own:
+            raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
+        if place.is_relative_to(own):
+            raise UsageError(
+                f"{to} lies inside the target {folder}, which is never written; give a folder outside of it"
+            )
 
 
 def _file_in(target: Target, change: Changed, to: Path) -> Path:

@@ -24,8 +24,12 @@ def listed(mutations: Sequence[Mutation], how: str) -> str:
     if how == "json":
         return json.dumps([_entry(mutation) for mutation in mutations], indent=1)
     name, said = (code, own) if how == "markdown" else (str, str)
-    rows = [(name(m.id), m.family, _kinds(m), said(m.fault)) for m in mutations]
-    return _table(how)(("mutation", "family", "kinds", "fault"), rows)
+    rows = [[name(m.id), m.family, _kinds(m), said(m.fault)] for m in mutations]
+    headers = ["mutation", "family", "kinds", "fault"]
+    if any(mutation.origin for mutation in mutations):
+        headers.append("from")
+        rows = [[*row, said(mutation.origin)] for row, mutation in zip(rows, mutations, strict=True)]
+    return _table(how)(headers, rows)
 
 
 def _kinds(mutation: Mutation) -> str:
@@ -44,6 +48,8 @@ def explained(mutation: Mutation) -> str:
         "no site": mutation.absent,
         "needs": "a card to show" if mutation.needs == "cuda" else "no card",
     }
+    if mutation.origin:
+        facts["from"] = f"{mutation.origin}; part of --all as the catalogue's own are"
     lines = [mutation.id, *(_fact(name, value) for name, value in facts.items())]
     return "\n".join([*lines, *map(_example, mutation.examples)])
 
@@ -102,6 +108,7 @@ def _entry(mutation: Mutation) -> dict[str, Any]:
         "absent": mutation.absent,
         "kinds": sorted(mutation.kinds),
         "needs": mutation.needs,
+        "origin": mutation.origin,
     }
 
 

@@ -19,6 +19,7 @@ from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task
 from fastlora_verify.harness.reach import Reach, mapped_lines
 from fastlora_verify.harness.tree import Master
 from fastlora_verify.harness.warm import Limits
+from fastlora_verify.reports.escape import one_line
 
 UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
 SELECTION, COLLECTED_ONCE = "selection", "collected-once"
@@ -96,10 +97,10 @@ class Controls:
             if mode != "fork":
                 raise
             notes.append(f"not forked but started anew: {red.control} is red in a forked child ({red.problem})")
-            self._events.note(notes[-1])
             self._pool.use_new_interpreters()
             mode, self._green = "cold", []
-            baseline, end = self._suite_twice()
+            baseline, end = self._suite_twice()  # if that is red as well, the fork had no part in it
+            self._events.note(notes[-1])
         limits = limits_of(self._options, end)
         reach = self._identity_and_raise(baseline, limits)
         if reach is not None:
@@ -291,7 +292,9 @@ def _problem(facts: SuiteFacts, result: StageResult) -> str:
         return ""
     failing = [test for test, category in outcomes(facts).items() if category in ("failed", "error")]
     if failing:
-        return f"{told(facts.counts)}; the first: {failing[0]}"
+        case = facts.tests.get(failing[0]) or facts.collected[failing[0]]
+        why = f" ({case.raised.type}: {one_line(case.raised.message, 160)})" if case.raised is not None else ""
+        return f"{told(facts.counts)}; the first: {failing[0]}{why}"
     if facts.broken is not None:
         return f"pytest broke: {facts.broken.type}: {facts.broken.message}"
     if facts.counts.skipped:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fastlora_verify.harness.exit_code import ExitCode
+from fastlora_verify.reports.names import counted
 
 
 class Failure(Exception):  # noqa: N818 - its subclasses name what failed
@@ -129,9 +130,10 @@ class NoKernel(Failure):
 
     exit_code = ExitCode.NOTHING_TO_RUN
 
-    def __init__(self, root: Path, files: int) -> None:
+    def __init__(self, root: Path, files: int, unread: Sequence[str] = ()) -> None:
+        but = f" ({'; '.join(unread[:3])})" if unread else ""
         super().__init__(
-            f"{root}: no autograd Function that takes LoRA adapters is applied in its {files} modules; "
+            f"{root}: no autograd Function that takes LoRA adapters is applied in its {counted(files, 'module')}{but}; "
             "describe the target by hand, or give the folder that holds the sources"
         )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fastlora_verify.harness.loading import Loaded
+from fastlora_verify.harness.own import own_mutants
 from fastlora_verify.harness.roles import check_roles
 from fastlora_verify.harness.selection import Selection, chosen, wanted_mutations
 from fastlora_verify.harness.sources import read_sources
 from fastlora_verify.harness.target_file import load_target
-from fastlora_verify.mutations.plan import plan_mutants
+from fastlora_verify.mutations.plan import Plan, plan_mutants
 
 
 def looked_at(path: Path | None, selection: Selection) -> Loaded:
@@ -18,7 +20,10 @@ def looked_at(path: Path | None, selection: Selection) -> Loaded:
     mutations = wanted_mutations(selection, target)
     sources = read_sources(target)
     check_roles(target, sources)
-    plan = plan_mutants(sources, target.kernels, target.instruments, mutations)
+    own = own_mutants(target, sources, selection)
+    plan = plan_mutants(sources, target.kernels, target.instruments, mutations) if mutations else Plan((), (), ())
+    plan = replace(plan, faults_elsewhere=(*selection.offered.faults, *plan.faults_elsewhere))
     asked = selection.kernels or tuple(kernel.name for kernel in target.kernels)
     no_sites = tuple(no for no in plan.no_sites if no.kernel in asked)
-    return Loaded(target, sources, plan, chosen(plan, selection), no_sites)
+    found = chosen(plan, selection.of_catalogue()) if mutations else ()
+    return Loaded(target, sources, plan, (*found, *own.mutants), no_sites, own.no_sites)

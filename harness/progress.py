@@ -11,6 +11,7 @@ from typing import TextIO
 
 from fastlora_verify.harness.plan import Column
 from fastlora_verify.reports.escape import one_line
+from fastlora_verify.reports.names import counted
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -72,7 +73,7 @@ class LogProgress:
     def column_started(self, column: Column, mutants: int, done: int) -> None:
         self._tally = Tally(column.id, mutants, done, self._clock)
         known = f", {done} of them known from before" if done else ""
-        self._say(f"{column.id}: controls, then {mutants} mutants{known}")
+        self._say(f"{column.id}: controls, then {counted(mutants, 'mutant')}{known}")
 
     def control_done(self, name: str, seconds: float) -> None:
         self._say(f"  control {name}: green ({seconds:.1f} s)")

@@ -120,8 +120,9 @@ def judged(oracle: str, kernel: str, figures: list[Figure], passed: str) -> Orac
         return OracleResult(oracle, kernel, False, told(red[0]) + more, tuple(figures))
     if not any(figure.ok for figure in figures):
         missing = [figure for figure in figures if isinstance(figure.value, str)]
-        told_only = f"told, not judged: {passed}" if figures and passed else "not run: nothing to judge"
-        reason = str(missing[0].value) if missing else told_only
+        reason = str(missing[0].value) if missing else "not run: nothing to judge"
+        if passed and any(figure.drift is not None and not isinstance(figure.value, str) for figure in figures):
+            reason = f"told, not judged: {passed}"
         return OracleResult(oracle, kernel, None, reason, tuple(figures))
     return OracleResult(oracle, kernel, True, passed, tuple(figures))
 

@@ -11,6 +11,7 @@ from fastlora_verify.reports.escape import code, prose
 from fastlora_verify.reports.findings import Classified, is_killed, sightings
 from fastlora_verify.reports.gates import GateCount, gate_counts
 from fastlora_verify.reports.last_round import alarm, summary
+from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.record import Column, Environment, RunOrigin, RunRecord
 from fastlora_verify.reports.same_tree import origins
 from fastlora_verify.reports.tables import table
@@ -24,9 +25,9 @@ def heading(record: RunRecord, found: Classified) -> str:
     total, alive = len(record.mutants), len(found.survivors)
     killed = len(found.killed) + len(found.by_exception)
     title = (
-        f"{alive} of {total} mutants survive{'s' if alive == 1 else ''}"
+        f"{alive} of {counted(total, 'mutant')} survive{'s' if alive == 1 else ''}"
         if alive
-        else f"{killed} of {total} mutants killed"
+        else f"{killed} of {counted(total, 'mutant')} killed"
     )
     told = [alarm(record), _verdict(record, found), *(_gates(count, record) for count in gate_counts(record))]
     return f"## fastlora-verify: {prose(record.target.name, 80)}: {title}\n\n{' '.join(filter(None, told))}"
@@ -48,9 +49,9 @@ def _verdict(record: RunRecord, found: Classified) -> str:
     total, alive = len(record.mutants), len(found.survivors)
     killed = len(found.killed) + len(found.by_exception)
     if killed + alive + len(found.allowed) == 0:
-        return f"**Nothing was judged:** none of the {total} mutants has a verdict."
+        return f"**Nothing was judged:** none of the {counted(total, 'mutant')} has a verdict."
     first = (
-        f"**{alive} of {total} mutants survive{'s' if alive == 1 else ''} the tests.**"
+        f"**{alive} of {counted(total, 'mutant')} survive{'s' if alive == 1 else ''} the tests.**"
         if alive
         else "**No mutant survives unexplained.**"
     )
@@ -163,7 +164,7 @@ def _audit(record: RunRecord) -> str:
     if record.audit is None:
         return ""
     wrong = record.audit.differences
-    told = f"Audit: {record.audit.checked} mutants again as plain pytest on edited copies: "
+    told = f"Audit: {counted(record.audit.checked, 'mutant')} again as plain pytest on edited copies: "
     if not wrong:
         return told + "no difference."
     first, differ = wrong[0], _are(len(wrong), "differs", "differ")

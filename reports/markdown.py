@@ -118,7 +118,8 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
 
     def text(number: int) -> str:
         rest = len(record.mutants) - len(shown)
-        below = f"*The other {rest:,} mutants are killed; they are below, by family.*" if rest else ""
+        verb = "is killed; it is" if rest == 1 else "are killed; they are"
+        below = f"*The other {_plural(rest, 'mutant')} {verb} below, by family.*" if rest else ""
         return sections.paragraphs(layout.text(rows[:number]), sections.left_out(len(shown) - number, record), below)
 
     return Part(text, len(shown), 1)

@@ -40,6 +40,7 @@ class Run:
     outcome: str  # pytest's category, or "timeout", "crash", "not-run"
     seconds: float = 0.0
     measured: Measured | None = None  # of the failure, or the comparison that came nearest to its limit
+    held: tuple[Measured, ...] = ()  # the comparisons that held, the nearest of each assertion; a few
     exception: str = ""
     message: str = ""  # of a failure; of a skip its reason
     printed: tuple[Section, ...] = ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import Protocol
 
 from fastlora_verify.reports.escape import code, fence, html_code, prose
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.sections import folded, paragraphs
-from fastlora_verify.reports.sweep_record import GOOD, SKIPPED, Arm, Measured, Run, SweepColumn, SweepRecord
+from fastlora_verify.reports.sweep_record import GOOD, SKIPPED, Arm, Measured, Run, SweepColumn, SweepRecord, dumps
 from fastlora_verify.reports.tables import table
 
 LIMIT = 65_000  # bytes; GitHub takes 65,536 characters in a comment
@@ -33,6 +35,18 @@ def render(record: SweepRecord, limit: int = LIMIT, *, output: bool = False) -> 
             parts += [_output(arm, record) for arm in column.arms]
     whole = fit(parts, limit)
     return whole if whole is not None else f"{_heading(record)}\n\nThe rest does not fit into {limit:,} bytes.\n"
+
+
+def json_text(record: SweepRecord, *, output: bool = False) -> str:
+    """The record itself; what each run printed is in it anyway."""
+    return dumps(record)
+
+
+class _Format(Protocol):
+    def __call__(self, record: SweepRecord, *, output: bool = False) -> str: ...
+
+
+FORMATS: Mapping[str, _Format] = {"markdown": render, "json": json_text}
 
 
 def summary(arm: Arm, unit: str) -> str:
@@ -114,7 +128,7 @@ def _column(column: SweepColumn, record: SweepRecord) -> list[Part]:
         if any(run.outcome not in (SKIPPED, "not-run") for run in arm.runs):
             head = f"### {code(arm.label, 240)}" + (f" on {prose(column.id, 40)}" if len(record.columns) > 1 else "")
             parts.append(fixed(paragraphs(head, _way(arm, record), _nearest(arm, record.unit))))
-            parts += [_runs(arm, record), _printed(arm, record)]
+            parts += [_runs(arm, record), _assertions(arm, record), _printed(arm, record)]
     return parts
 
 
@@ -167,6 +181,26 @@ def _first(run: Run) -> str:
         return ""
     lines = run.message.strip().splitlines()
     return f"{run.exception}: {lines[0]}" if run.exception and lines else (lines or [run.exception])[0]
+
+
+def _assertions(arm: Arm, record: SweepRecord) -> Part:
+    """How near each assertion came in the runs in which it held, where there are several."""
+    found: dict[str, list[tuple[float, Run, Measured]]] = {}
+    for run in arm.runs:
+        for held in run.held:
+            found.setdefault(held.source, []).append((held.close or 0.0, run, held))
+    rows = []
+    for source, seen in found.items() if len(found) > 1 else ():
+        seen.sort(key=lambda one: one[0])
+        _, run, worst = seen[-1]
+        middle = seen[(len(seen) - 1) // 2][2]
+        rows.append((code(source, 160), str(len(seen)), figure(middle), f"{figure(worst)}, {record.unit} {run.number}"))
+    headers = ("assertion", f"{record.unit}s", "median", "nearest")
+
+    def text(number: int) -> str:
+        return paragraphs(table(headers, rows[:number]) if number else "", _left_out(len(rows) - number, record))
+
+    return Part(text, len(rows), 3)
 
 
 def _printed(arm: Arm, record: SweepRecord) -> Part:

@@ -19,6 +19,7 @@ def init(
     """Read a repository's source and write the table that describes it as a target."""
     from fastlora_verify.harness.discover.read import read_repository
     from fastlora_verify.harness.discover.write import target_table
+    from fastlora_verify.reports.names import counted
 
     found = read_repository(arguments.existing_folder(folder))
     text = target_table(found)
@@ -28,7 +29,7 @@ def init(
         arguments.write_new(output, text)
         typer.echo(f"wrote {output}", err=True)
     kernels = ", ".join(f"{k.roles.name} ({k.roles.function})" for k in found.kernels)
-    typer.echo(f"kernels: {kernels}; {len(found.tests)} test files", err=True)
+    typer.echo(f"kernels: {kernels}; {counted(len(found.tests), 'test file')}", err=True)
     for doubt in (*found.doubts, *(f"{k.roles.name}: {d}" for k in found.kernels for d in k.doubts)):
         typer.echo(f"unsure: {doubt}", err=True)
     return ExitCode.OK

@@ -22,12 +22,20 @@ def report(
 ) -> int:
     """Show run records again. Several, of one tree on different machines, become one table."""
     from fastlora_verify.harness.records import beside, read_merged
-    from fastlora_verify.reports import markdown
+    from fastlora_verify.harness.sweep.read import read_sweeps
+    from fastlora_verify.reports import markdown, sweep_text
     from fastlora_verify.reports.registry import FORMATS
 
     check_names("format", [how], list(FORMATS))
     if show_output and how != markdown.NAME:
         raise UsageError(f"--show-output is of the Markdown report; {how} is given whole")
+    sweeps = read_sweeps(records)
+    if sweeps and (how not in sweep_text.FORMATS or previous):
+        raise UsageError(f"a sweep is shown as {' or '.join(sweep_text.FORMATS)}, beside no earlier round")
+    for sweep in sweeps:
+        typer.echo(sweep_text.FORMATS[how](sweep, output=show_output), nl=False)
+    if sweeps:
+        return ExitCode.OK
     groups = [[path] for path in records] if separate else [records]
     shown = [beside(read_merged(group, SEPARATE), previous or []) for group in groups]
     if how == "csv" and not all(record.mutants for record in shown):

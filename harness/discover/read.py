@@ -21,16 +21,17 @@ def read_repository(root: Path) -> Found:
     Raises NoKernel where no autograd Function with LoRA adapters is applied.
     """
     source_root = files.source_root(root)
-    sources, broken = _sources(root, source_root)
+    sources, unread = _sources(root, source_root)
+    unread += [f"{file.path} {why} and was left out" for file in _holders(sources).values() if (why := _torn(file))]
     kernels = _kernels(sources)
     if not kernels:
-        raise NoKernel(root, len(sources))
+        raise NoKernel(root, len(sources), unread)
     modules = _modules_of(kernels, sources)
     words = {k.roles.function.partition(":")[0].rpartition(".")[2] for k in kernels}
     words |= {k.roles.patcher.rpartition(":")[2] for k in kernels if k.roles.patcher}
     tests = files.test_files(root, words)
     marker, doubt = files.gpu_marker(root, tests)
-    doubts = [d for d in (doubt, *broken) if d]
+    doubts = [d for d in (doubt, *unread) if d]
     if not tests:
         doubts.append(f"tests: no test file mentions {', '.join(sorted(words))}")
     return Found(
@@ -48,7 +49,7 @@ def read_repository(root: Path) -> Found:
 def _sources(root: Path, source_root: str) -> tuple[dict[str, SourceFile], list[str]]:
     """Every module that may hold a kernel, and in words those that could not be read."""
     found: dict[str, SourceFile] = {}
-    broken = []
+    unread = []
     for path in files.python_files(root):
         module = files.module_name(root, source_root, path)
         if module is None or files.is_test(root, path):
@@ -56,13 +57,13 @@ def _sources(root: Path, source_root: str) -> tuple[dict[str, SourceFile], list[
         try:
             found[module] = files.read(root, path, module)
         except (ValueError, SyntaxError, LookupError):  # not in the encoding that it declares, or in none of text
-            broken.append(f"{path.relative_to(root).as_posix()} is not text and was left out")
-    return found, broken
+            unread.append(f"{path.relative_to(root).as_posix()} is not text and was left out")
+    return found, unread
 
 
 def _kernels(sources: dict[str, SourceFile]) -> list[FoundKernel]:
     """Kernels of every group of modules that belong together: those with a Function, and what they import."""
-    holders = {n: f for n, f in sources.items() if HOLDER.search(f.text) and "lora" in f.text.lower()}
+    holders = _holders(sources)
     if not holders:
         return []
     wanted = dict(holders)
@@ -72,15 +73,23 @@ def _kernels(sources: dict[str, SourceFile]) -> list[FoundKernel]:
     for name, file in sources.items():
         if name not in wanted and ".forward" in file.text and _imported(file, sources) & set(holders):
             wanted[name] = file
-    return Reader(TargetSource({name: file for name, file in wanted.items() if _parses(file)})).kernels()
+    return Reader(TargetSource({name: file for name, file in wanted.items() if not _torn(file)})).kernels()
 
 
-def _parses(file: SourceFile) -> bool:
+def _holders(sources: dict[str, SourceFile]) -> dict[str, SourceFile]:
+    """The modules that may define a Function with adapters."""
+    return {n: f for n, f in sources.items() if HOLDER.search(f.text) and "lora" in f.text.lower()}
+
+
+def _torn(file: SourceFile) -> str:
+    """Why a file is no Python; empty if it is."""
     try:
         ast.parse(file.text)
-    except (SyntaxError, RecursionError, ValueError):
-        return False
-    return True
+    except SyntaxError as error:
+        return f"is not Python ({error.msg}, line {error.lineno})"
+    except (RecursionError, ValueError):
+        return "is not Python"
+    return ""
 
 
 def _imported(file: SourceFile, sources: dict[str, SourceFile]) -> set[str]:

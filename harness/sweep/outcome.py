@@ -16,6 +16,7 @@ NOT_RUN = "not-run"
 _PASSING = ("passed", "xpassed")
 
 _TEXT = 1000  # characters of a failure's text that are kept
+_HELD = 6  # assertions of a run
 _MEASURED = ("value", "limit", "unit", "least", "close", "source")
 
 
@@ -75,6 +76,7 @@ def _run(number: int, case: Case, swept: Mapping[str, Any], *, edited: bool) -> 
         outcome=case.category if case.category != ABSENT else NOT_RUN,
         seconds=case.seconds,
         measured=_measured(case, swept),
+        held=_held(swept),
         exception=case.raised.type if case.raised else "",
         message=text[:_TEXT] or case.reason,
         printed=tuple(Section(title=title, text=text) for title, text in case.printed),
@@ -87,12 +89,20 @@ def _measured(case: Case, swept: Mapping[str, Any]) -> Measured | None:
 
     Of those that held, comparisons of whole numbers (shapes, counts) are told only for want of others.
     """
-    if case.raised is not None:
-        fact = swept.get("failure")
-    else:
-        held = swept.get("asserted", ())
-        fact = next((fact for fact in held if not fact["exact"]), next(iter(held), None))
-    return Measured(**{name: fact[name] for name in _MEASURED if name in fact}) if fact else None
+    if case.raised is None:
+        return next(iter(_held(swept)), None)
+    failure = swept.get("failure")
+    return _figure(failure) if failure else None
+
+
+def _held(swept: Mapping[str, Any]) -> tuple[Measured, ...]:
+    facts = swept.get("asserted", ())
+    measured = [fact for fact in facts if not fact["exact"]]
+    return tuple(map(_figure, (measured or facts)[:_HELD]))
+
+
+def _figure(fact: Mapping[str, Any]) -> Measured:
+    return Measured(**{name: fact[name] for name in _MEASURED if name in fact})
 
 
 def _unfinished(number: int, test: str, facts: SuiteFacts, result: StageResult) -> Run:

@@ -15,7 +15,8 @@ def git(folder: Path, *arguments: str) -> str:
     """Runs git there, untouched by the machine's own settings."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {**_IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["git", "-C", str(folder), *arguments], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(["git", "-C", str(folder), *arguments], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 

@@ -137,7 +137,7 @@ def test_explain_says_what_a_mutation_is_and_takes_a_mutants_name(capsys: pytest
         (["oracle", "--seeds", "0"], "--seeds 0: not a number of seeds"),
         (["oracle", "--fixture", "width=3"], "--fixture width=3: no field 'width'; fields: widths, shape, rank"),
         (["oracle", "--fixture", "widths=a"], "--fixture widths=a: not a value like widths=8,12"),
-        (["oracle"], "has no fastlora_verify.kernels.database, so the oracles know none of its kernels"),
+        (["oracle"], "no kernel of the target has a patcher and a kind with sample models (linear, qkv, swiglu-mlp)"),
         (["apply", "delegates-*", "--to", "new"], " mutants; give the name of one: delegates-always@"),
         (["apply", "delegates-always", "--to", str(TINY)], "is the target itself, which is never written"),
     ],
@@ -148,6 +148,19 @@ def test_bad_input_is_one_line_and_status_2(argv: list[str], says: str, capsys: 
     status, line = failing(capsys, *argv)
     assert says in line
     assert status == 2
+
+
+@pytest.mark.parametrize("inner", ["new", "src/deep/er", "tests", "link/new"])
+def test_a_mutant_is_not_written_into_a_folder_of_the_target(
+    inner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TINY, tmp_path / "tree")
+    (tmp_path / "tree/link").symlink_to("src")
+    before = sorted(tmp_path.rglob("*"))
+    status, line = failing(capsys, "apply", "delegates-always", "--target", "tree", "--to", f"tree/{inner}")
+    says = f"tree/{inner} lies inside the target {tmp_path}/tree, which is never written; give a folder outside of it"
+    assert (status, line) == (2, says)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

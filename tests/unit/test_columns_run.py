@@ -283,7 +283,7 @@ def test_the_merge_is_what_is_run(top: Path) -> None:
         (["--target", "repo", "--against", "nothing"], "'nothing' is no revision of"),
         (["--target", "repo", "--column", "main"], "--column main: 'main' is none of source=, tests= and device="),
         (["--target", "repo", "--column", "source=main+none.diff"], "there is no file none.diff"),
-        (["--target", "repo", "--column", "source=main+bad.diff"], "does not apply: patch failed: src/tiny/kernel.py:1"),
+        (["--target", "repo", "--column", "source=main+bad.diff"], "does not apply: patch failed: src/tiny/kernel.py"),
         (["--target", "repo", "--merged-onto", "main", "--rebased-onto", "main"], "give one of them"),
         (["--target", "bare", "--against", "main"], "bare is in no git repository"),
         (["--against", "main"], "has no root, only placed folders"),

@@ -100,7 +100,7 @@ def test_each_hunk_is_put_back_alone() -> None:
         ],
         ("forward", "put back: out = x + 1 instead of: out = x + 2"): ["-    out = x + 2", "+    out = x + 1"],
         ("forward", "put back: (nothing) instead of: if bias is not None: out = out + bias"): [
-            "-", "-    if bias is not None:", "-        out = out + bias",
+            "-    # the bias is added last", "-", "-    if bias is not None:", "-        out = out + bias",
         ],
         ("count_new", "put back: return 3 instead of: return new_helper()"): [
             "-    return new_helper()", "+    return 3",

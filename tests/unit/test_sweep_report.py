@@ -71,6 +71,17 @@ def test_the_first_line_says_how_many_and_which_by_how_much() -> None:
     assert "each seed is the value of its argument `seed`" in text
 
 
+def test_several_assertions_have_a_row_each_with_the_nearest_run() -> None:
+    def held(seed: int) -> tuple[Measured, ...]:
+        twice = Measured(value=1 + seed / 10, limit=2.0, unit="x", close=0.5 + seed / 20, source="a <= 2 * b")
+        return (twice, Measured(value=0.1, limit=1.0, close=0.1, source="c < 1"))
+
+    arm = Arm(test="f", label="f", runs=tuple(run(seed, held=held(seed)) for seed in range(5)))
+    assert "| `a <= 2 * b` | 5 | 1.2x (limit 2x) | 1.4x (limit 2x), seed 4 |" in render(sweep(arm))
+    alone = Arm(test="f", label="f", runs=tuple(run(seed, held=held(seed)[:1]) for seed in range(5)))
+    assert "| assertion |" not in render(sweep(alone))
+
+
 def test_repetitions_that_all_pass() -> None:
     arm = Arm(test="f", label="f", way="repeat", runs=tuple(run(n, measured=None) for n in range(1, 7)))
     assert summary(arm, "run") == "**6 of 6** runs pass"
@@ -122,9 +133,10 @@ def test_the_record_survives_json_and_another_version_is_refused() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_the_target_says_is_harmless(text: str) -> None:
+    held = (Measured(value=1, source=text), Measured(value=1, source=f"{text}!"))
     printed = (Section(title=text, text=text),)
     runs = tuple(failing(seed, 2.0) for seed in range(2))
-    runs = tuple(replace(one, message=text, exception=text, printed=printed) for one in runs)
+    runs = tuple(replace(one, message=text, exception=text, printed=printed, held=held) for one in runs)
     spread = Distribution(label=text, lowest=0, median=0, highest=0, highest_at=0)
     arm = Arm(test=text, label=text, way="shift", argument=text, given=(text,), runs=runs, printed=(spread,))
     record = sweep(arm, test=text, target=text, mutant=text, command=(text,), saved_as=text)
