@@ -37,7 +37,7 @@ def compared(unchanged: Sequence[Answer], changed: Sequence[Answer]) -> tuple[An
 
 def _compared(before: Answer, after: Answer) -> Answer:
     old, new = _by_key(before), _by_key(after)
-    told = {key: _difference(key, old, new, after) for key in {**old, **new}}
+    told = {key: _difference(key, old, new, after) for key in {**new, **old}}  # what is there before what is missing
     red = {key: text for key, text in told.items() if text}
     if not red and after.get("ok") is False and before.get("ok") is not False and not new:
         red = {"": str(after.get("summary"))}  # the oracle itself raised

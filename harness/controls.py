@@ -24,6 +24,7 @@ from fastlora_verify.reports.escape import one_line
 UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
 SELECTION, COLLECTED_ONCE = "selection", "collected-once"
 
+_NO_TESTS = 5  # pytest's exit status
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
 _START_SECONDS = 120.0  # what a new interpreter may need before the first test
 
@@ -280,8 +281,9 @@ def first_statements(source: bytes) -> tuple[int, ...]:
 
 
 def _is_empty(facts: SuiteFacts) -> bool:
-    """A whole run that found nothing, neither a test nor a file that failed or skipped itself."""
-    return facts.ended and facts.broken is None and not (facts.tests or facts.collected)
+    """A whole run that found nothing, neither a test nor a file that failed or skipped itself; no usage error."""
+    found = facts.tests or facts.collected
+    return facts.ended and facts.broken is None and not found and facts.status in (0, _NO_TESTS)
 
 
 def _problem(facts: SuiteFacts, result: StageResult) -> str:

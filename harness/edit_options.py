@@ -109,7 +109,7 @@ def selection(
     if asked.files and not from_catalogue:
         chosen += tuple(m.id for m in elsewhere.mutations if m.origin in map(str, asked.files))
         from_catalogue = True
-    if not (from_catalogue or own):
+    if not (from_catalogue or own or names):
         raise NothingToRun("nothing to run: name mutations, or give --all, --kernel or --family, or an edit")
     return Selection(
         names=chosen,

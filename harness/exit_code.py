@@ -53,6 +53,15 @@ def of_run(record: RunRecord) -> ExitCode:
     return next(code for code in ORDER if code in applying)
 
 
+def of_oracles(record: RunRecord) -> ExitCode:
+    """The status of oracles that were asked of the unmutated kernels: those of the tree under review decide."""
+    if record.stopped is not None:
+        return ExitCode.RED_CONTROL
+    beside = {column.id for column in record.columns if column.beside}
+    red = any(answer.ok is False for answer in record.oracles if answer.column not in beside)
+    return ExitCode.SURVIVORS if red else ExitCode.OK
+
+
 def of_sweep(record: SweepRecord) -> ExitCode:
     """The status of a sweep that came to its end: whether each run that judged anything passed."""
     runs = [run.outcome for column in record.columns for arm in column.arms for run in arm.runs]

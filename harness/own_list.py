@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fastlora_verify.harness.loading import Loaded
 from fastlora_verify.reports.escape import code, gist, one_line, prose
+from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.tables import table as markdown_table
 from tabulate import tabulate
 
@@ -34,7 +35,7 @@ def own_list(loaded: Loaded, how: str) -> str:
     ]
     tables = [_table(MADE, rows, mark=mark)] if rows else []
     tables += [_table(NOT_MADE, others, mark=mark)] if others else []
-    return "\n\n".join([f"{len(rows)} mutants, {len(others)} not made", *tables])
+    return "\n\n".join([f"{counted(len(rows), 'mutant')}, {len(others)} not made", *tables])
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, mark: bool) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -257,9 +259,21 @@ def _host_for(worker: Worker, stage: Stage) -> str | None:
     """The host that the stage can go on from: one that has no changed file in memory."""
     host, task = worker.host, worker.task
     assert task is not None
-    if host is None or stage.kind != jobs.SUITE or stage.alone is not None or stage.mapped is not None:
+    plain = stage.alone is None and stage.mapped is None and not (stage.printed or stage.libraries or stage.stir)
+    if host is None or stage.kind != jobs.SUITE or not plain:
         return None
     return None if host.imported & task.edits.keys() else host.name
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def may_fork(device: str, *, cold: bool = False) -> bool:
+    """A CUDA context does not survive a fork, nor do the threads that macOS's own libraries start."""
+    return sys.platform == "linux" and device == "cpu" and not cold
 
 
 def _result(stage: Stage, event: Mapping[str, Any], exceeded: str, said: str, worker: Worker) -> StageResult:

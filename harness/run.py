@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +31,7 @@ from fastlora_verify.harness.plan import (
     MutantOutcome,
     RunOptions,
 )
-from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker
+from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.reach import Reach, completed
 from fastlora_verify.harness.sides import source_side
 from fastlora_verify.harness.store import Store, digest, mutant_key, runner_digest
@@ -102,7 +100,7 @@ class _Run:
         known = {name: replace(outcome, column=column.id) for name, outcome in stored.items() if outcome}
         self.events.column_started(column, len(self.mutants), len(known))
         self._make_workers()
-        pool = Pool(setting, self._workers, self.scratch, fork=self._may_fork(column))
+        pool = Pool(setting, self._workers, self.scratch, fork=may_fork(column.device, cold=self.options.cold))
         try:
             return self._judged_column(column, device, pool, keys, known)
         except (Red, NothingToRun) as red:
@@ -243,14 +241,10 @@ class _Run:
     def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
         return Task(mutant.name, (Stage(jobs.AUDIT, limits),), self._edits(mutant))
 
-    def _may_fork(self, column: Column) -> bool:
-        """A CUDA context does not survive a fork, nor do the threads that macOS's own libraries start."""
-        return sys.platform == "linux" and column.device == "cpu" and not self.options.cold
-
     def _make_workers(self) -> None:
         if self._workers:
             return
-        count = self.options.workers or _processors()
+        count = self.options.workers or processors()
         for index in range(max(1, min(count, len(self.mutants)))):
             self._workers.append(Worker(self.master, self.scratch / f"w{index}"))
 
@@ -304,9 +298,3 @@ def _with_oracles(outcome: MutantOutcome, result: StageResult, unmutated: Sequen
         text = f"{facts.broken.type}: {facts.broken.message}"
         answers = (*answers, {"oracle": "", "kernel": "", "ok": None, "summary": text, "error": text})
     return replace(outcome, oracles=answers, oracle_status=status)
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -43,6 +43,7 @@ from fastlora_verify.harness.several import (
     without_tests,
 )
 from fastlora_verify.harness.sources import check_tests, on_disk
+from fastlora_verify.harness.suite_diff.revisions import suite_or_why
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.target_file import find_executable, load_target
 from fastlora_verify.reports.record import RunRecord
@@ -128,6 +129,14 @@ class _Session:
             notes=notes,
         )
 
+    def with_suite(self, record: RunRecord) -> RunRecord:
+        """The record with the suite set against that of the other revision, where there is one."""
+        wanted = self.request.columns
+        if wanted.against is None:
+            return record
+        options = RunOptions(run_dir=self.run_dir, threads=self.request.threads)
+        return replace(record, suite=suite_or_why(self.target, wanted, self.request.tests, options))
+
     def kept(self, record: RunRecord) -> RunRecord:
         """The record, compared with the last one in the run's folder, and written."""
         return keep(with_same_blobs(record, self._earlier), self.run_dir, self.request.json)
@@ -146,7 +155,8 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
             tell_faults([one.loaded for one in columns], events)
             mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
             earlier = read_previous(request.previous, mutants, ((c.column.id, c.column.device) for c in columns))
-            return session.kept(compared(_mutated(session, columns, events), earlier, request.previous))
+            record = compared(_mutated(session, columns, events), earlier, request.previous)
+            return session.kept(session.with_suite(record))
     except Conflicts as found:
         return session.kept(stopped_record(session.target, session.told(), found))
 

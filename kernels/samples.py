@@ -15,11 +15,9 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
-from bitsandbytes.functional import dequantize_4bit
-from bitsandbytes.nn import Linear4bit
+from fastlora_verify.kernels.four_bit import Linear4bit, dequantize_4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.patching import patch_of, remove
-from fastlora_verify.kernels.quant import quant_state_of
 from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 
@@ -148,7 +146,8 @@ class MLPModel(nn.Module):
 def build(info_or_kind: KernelInfo | str, sample: Sample) -> Built:
     """A model of the kernel's kind as the sample says, wrapped by PEFT, in train mode, B drawn; and its x.
 
-    Raises ValueError for a dtype, base or adapted projection that doesn't exist, and for 4-bit in float64.
+    Raises ValueError for a dtype, base or adapted projection that doesn't exist, and for 4-bit in float64;
+    MissingLibraryError for a 4-bit base without bitsandbytes.
     """
     name = info_or_kind if isinstance(info_or_kind, str) else info_or_kind.kind
     kind = KINDS[name]
@@ -260,6 +259,8 @@ def to_float64_twin(model: nn.Module) -> nn.Module:
 
 def dequantised(layer: Linear4bit) -> nn.Linear:
     """A dense frozen twin of a 4-bit layer, in float64, with the values that its codes stand for."""
+    from fastlora_verify.kernels.quant import quant_state_of  # where there is a 4-bit layer, there is bitsandbytes
+
     weight = dequantize_4bit(layer.weight.data, quant_state_of(layer)).double()
     out_features, in_features = weight.shape
     twin = nn.Linear(in_features, out_features, bias=layer.bias is not None, dtype=torch.float64)

@@ -69,7 +69,9 @@ def plan_views(
             continue
         for view in views:
             reason = "" if view.roles.kind in mutation.kinds else f"not for kernels of kind {view.roles.kind}"
+            known = len(broken)
             sites = [] if reason else _sites(mutation, view, broken)
+            reason = reason or ("the mutation is broken, see its fault" if len(broken) > known else "")
             for site in sites:
                 found.setdefault(_key(mutation, site), (mutation, site, []))[2].append(view.roles.name)
             if not sites:

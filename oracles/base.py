@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fastlora_verify.kernels.missing import MissingLibraryError
+
 if TYPE_CHECKING:
     from fastlora_verify.kernels.info import KernelInfo
 
@@ -151,7 +153,7 @@ def measured(name: str, measure: Callable[[], list[Figure]]) -> list[Figure]:
     """The figures of one row. What the kernel raises there is the row's finding; the other rows still run."""
     try:
         return measure()
-    except NotRunError as reason:
+    except (NotRunError, MissingLibraryError) as reason:
         return [Figure(name, f"not run: {reason}")]
     except Exception as error:
         return [Figure(name, one_line(error), ok=False)]

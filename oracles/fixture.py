@@ -8,7 +8,7 @@ parameters, and only then the input. With the input drawn before B the ratios ar
 from __future__ import annotations
 
 import torch
-from bitsandbytes.nn import Linear4bit
+from fastlora_verify.kernels.four_bit import Linear4bit
 from fastlora_verify.kernels.samples import GatedMLP, MLPModel
 from fastlora_verify.oracles.base import Fixture
 from peft import LoraConfig, inject_adapter_in_model

@@ -49,6 +49,7 @@ ID = "float64"
 DENSE_SEEDS = tuple(range(12))
 NF4_SEEDS = (3, 7, 11)
 MORE_NF4_SEEDS = (*NF4_SEEDS, 0, 1, 2, 4, 5, 6, 8, 9, 10)
+NF4_BIAS = "nf4, bias"
 OUTPUT_RMS_LIMIT = 1.05
 GRADIENT_RMS_LIMIT = 1.1
 SEEDS_FOR_A_MEDIAN = 12
@@ -79,7 +80,11 @@ def all_figures(info: KernelInfo, options: Options) -> list[Figure]:
     need_device(options.device)
     dense = layout_figures(info, "dense mixed", options.seeds or DENSE_SEEDS, options)
     seeds = options.seeds or (NF4_SEEDS if info.declared else MORE_NF4_SEEDS)
-    return dense + layout_figures(info, "nf4", seeds, options)
+    figures = dense + layout_figures(info, "nf4", seeds, options)
+    if info.declared:
+        return figures
+    # A kernel of unknown make may treat the bias of a 4-bit layer by itself, which no float64 sample shows.
+    return figures + layout_figures(info, NF4_BIAS, options.seeds or DENSE_SEEDS, options)
 
 
 def layout_figures(info: KernelInfo, layout: str, seeds: tuple[int, ...], options: Options) -> list[Figure]:
@@ -206,8 +211,8 @@ def maker(info: KernelInfo, layout: str, seed: int, options: Options) -> Make:
 
     `options.fixture` asks for the fixture in both layouts of a SwiGLU kernel.
     """
-    nf4 = layout == "nf4"
-    if info.kind == "swiglu-mlp" and (nf4 or options.fixture):
+    nf4 = layout != "dense mixed"
+    if info.kind == "swiglu-mlp" and layout != NF4_BIAS and (nf4 or options.fixture):
         fixture = options.fixture or Fixture()
         return partial(swiglu_block, seed, fixture, nf4=nf4, device=options.device)
     sample = Sample(
@@ -215,7 +220,7 @@ def maker(info: KernelInfo, layout: str, seed: int, options: Options) -> Make:
         dtype="bf16" if nf4 else "mixed",
         base="nf4-nested" if nf4 else "dense",
         shape=(4, 16),
-        bias=False,
+        bias=layout == NF4_BIAS,
         ranks=(4,) * len(info.projections),
         alpha=8,
         device=options.device,

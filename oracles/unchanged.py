@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from bitsandbytes.nn import Linear4bit
+from fastlora_verify.kernels.four_bit import Linear4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched

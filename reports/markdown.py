@@ -18,8 +18,9 @@ from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.header import heading, what_ran
 from fastlora_verify.reports.last_round import change_parts, gone_part
 from fastlora_verify.reports.printed import printed_parts
-from fastlora_verify.reports.record import MutantRecord, RunRecord
+from fastlora_verify.reports.record import MutantRecord, OracleRecord, RunRecord
 from fastlora_verify.reports.rounds import lost
+from fastlora_verify.reports.side_by_side import is_several, side_by_side
 from fastlora_verify.reports.suite import suite_parts
 from fastlora_verify.reports.survivors import survivors
 from fastlora_verify.reports.tables import mutant_table, table
@@ -84,11 +85,11 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
         *change_parts(record),
         _open_table(record, found, split),
         survivors(found.survivors, record, 3),
+        *suite_parts(record),
         sections.rows(verdictless, ("mutant", "why"), found.no_verdict, sections.no_verdict_row, record, 2),
         sections.rows("### Allowed survivors", ("mutant", "reason"), found.allowed, sections.allowed_row, record, 2),
         sections.rows(columns, ("mutant", "killed in", "survives in"), split, sections.split_row, record, 4),
         sections.rows(exceptions, ("mutant", "first"), found.by_exception, sections.exception_row, record, 4),
-        *suite_parts(record),
         *_oracles(record),
         *_families(record),
         gone_part(record),
@@ -98,13 +99,20 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
 
 
 def _oracle_parts(record: RunRecord) -> list[Part]:
-    red = sum(answer.ok is False for answer in record.oracles)
-    silent = sum(answer.ok is None for answer in record.oracles)
-    told = f"{_plural(red, 'answer')} of {len(record.oracles)} {'objects' if red == 1 else 'object'}"
-    verdict = f"**{told if red else 'No oracle objects'}.**"
-    more = f" {silent} could not say." if silent else ""
-    heading = f"## fastlora-verify: oracles on {prose(record.target.name, 80)}\n\n{verdict}{more}"
+    columns = dict.fromkeys(answer.column for answer in record.oracles)
+    told = [_objections([answer for answer in record.oracles if answer.column == column]) for column in columns]
+    if len(told) > 1:
+        told = [f"{prose(column, 60)}: {text}" for column, text in zip(columns, told, strict=True)]
+    verdict = " ".join(told) or "**No oracle was asked.**"
+    heading = f"## fastlora-verify: oracles on {prose(record.target.name, 80)}\n\n{verdict}"
     return [fixed(heading), fixed(what_ran(record, suite=False)), *_oracles(record, opened=True)]
+
+
+def _objections(answers: Sequence[OracleRecord]) -> str:
+    red = sum(answer.ok is False for answer in answers)
+    silent = sum(answer.ok is None for answer in answers)
+    told = f"{_plural(red, 'answer')} of {len(answers)} {'objects' if red == 1 else 'object'}"
+    return f"**{told if red else 'No oracle objects'}.**" + (f" {silent} could not say." if silent else "")
 
 
 def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantRecord]) -> Part:
@@ -128,6 +136,8 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
 def _oracles(record: RunRecord, *, opened: bool = False) -> list[Part]:
     if not record.oracles:
         return []
+    if is_several(record):
+        return side_by_side(record, opened=opened)
     title, headers = "### Oracles on the unmutated kernels", ("oracle", "kernel", "verdict", "worst figure")
     rows = [sections.oracle_row(answer) for answer in record.oracles]
 

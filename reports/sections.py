@@ -8,7 +8,7 @@ from fastlora_verify.reports.escape import code, prose
 from fastlora_verify.reports.findings import is_unexplained, split_columns
 from fastlora_verify.reports.fit import Part
 from fastlora_verify.reports.names import short_name
-from fastlora_verify.reports.record import MutantRecord, OracleRecord, RunRecord
+from fastlora_verify.reports.record import Figure, MutantRecord, OracleRecord, RunRecord
 from fastlora_verify.reports.tables import table
 
 
@@ -85,6 +85,8 @@ def split_row(mutant: MutantRecord) -> tuple[str, str, str]:
 def oracle_row(answer: OracleRecord) -> tuple[str, str, str, str]:
     """An oracle's answer on an unmutated kernel."""
     verdict = {True: "no objection", False: "**objects**", None: "could not say"}[answer.ok]
+    if answer.ok is None and answer.summary.startswith("told, not judged"):
+        verdict = "told"
     return prose(answer.oracle, 40), prose(answer.kernel, 40), verdict, prose(answer.summary, 160)
 
 
@@ -92,12 +94,13 @@ def figure_rows(answers: Sequence[OracleRecord]) -> list[tuple[str, str, str]]:
     """Every figure of the answers, a row each; those that a limit judges come first."""
     figures = [(answer.kernel, figure) for answer in answers for figure in answer.figures]
     figures.sort(key=lambda pair: pair[1].ok is None)
-    return [(prose(kernel, 40), prose(f.name, 80), _value(f.value, f.limit, f.unit)) for kernel, f in figures]
+    return [(prose(kernel, 40), prose(f.name, 80), value_of(f)) for kernel, f in figures]
 
 
-def _value(value: float | int | str | None, limit: float | int | str | None, unit: str) -> str:
-    shown = f"{_number(value)} {prose(unit, 40)}".strip()
-    return shown + (f" (limit {_number(limit)})" if limit is not None else "")
+def value_of(figure: Figure) -> str:
+    """A figure with its unit and its limit."""
+    shown = f"{_number(figure.value)} {prose(figure.unit, 40)}".strip()
+    return shown + (f" (limit {_number(figure.limit)})" if figure.limit is not None else "")
 
 
 def _number(value: float | int | str | None) -> str:

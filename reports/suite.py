@@ -162,8 +162,9 @@ def _sentence(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-    return f"{before}{prose(text)}{after}" if text.strip() else text
+    before, after = text[: len(text) - len(text.lstrip(" ,;:.)"))], text[len(text.rstrip(" (")) :]
+    inner = text[len(before) : len(text) - len(after)]
+    return f"{before}{prose(inner)}{after}" if inner else text
 
 
 def _tests(finding: SuiteFinding) -> str:

@@ -44,6 +44,8 @@ class Run:
     exception: str = ""
     message: str = ""  # of a failure; of a skip its reason
     printed: tuple[Section, ...] = ()
+    highest: float | None = None  # of the numbers that it prints under labels that every passing run has
+    highest_label: str = ""
     edited_line_ran: bool | None = None  # on a mutant
 
 

@@ -148,7 +148,7 @@ def _nearest(arm: Arm, unit: str) -> str:
         return ""
     known.sort(key=lambda pair: pair[0] or 0.0)
     worst, middle = known[-1][1], known[(len(known) - 1) // 2][1]
-    source = next((run.measured.source for _, run in reversed(known) if run.measured and run.measured.source), "")
+    source = middle.measured.source if middle.measured else ""
     where = f", in {code(f'assert {source}', 200)}" if source else ""
     return (
         f"Nearest to a limit: {unit} {worst.number} at {figure(worst.measured)}; the median of {len(known)} runs: "
@@ -159,8 +159,7 @@ def _nearest(arm: Arm, unit: str) -> str:
 def _runs(arm: Arm, record: SweepRecord) -> Part:
     shown = sorted(arm.runs, key=lambda run: run.outcome in (*GOOD, SKIPPED))
     rows = [
-        (str(run.number), _outcome(run), f"{run.seconds:.2f}", figure(run.measured), code(_first(run), 200))
-        for run in shown
+        (str(run.number), _outcome(run), f"{run.seconds:.2f}", _figure(run), code(_first(run), 200)) for run in shown
     ]
     headers = (record.unit, "outcome", "seconds", "figure", "message")
 
@@ -168,6 +167,13 @@ def _runs(arm: Arm, record: SweepRecord) -> Part:
         return paragraphs(table(headers, rows[:number]) if number else "", _left_out(len(rows) - number, record))
 
     return Part(text, len(rows), 2)
+
+
+def _figure(run: Run) -> str:
+    """What an assertion measured; where none did, the highest of what the run printed."""
+    if run.measured is not None or run.highest is None:
+        return figure(run.measured)
+    return f"{_number(run.highest)} ({code(run.highest_label, 60)})"
 
 
 def _outcome(run: Run) -> str:

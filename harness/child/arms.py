@@ -60,11 +60,12 @@ def arms_of(items: Sequence[Any]) -> list[Arm]:
     return [Arm(tuple(group), _seed_argument(group[0])) for group in groups.values()]
 
 
-def is_taken(item: Any, argument: str) -> bool:
-    """Whether the item, set up, has the seed that its parameters say; True where a fixture makes something of it."""
+def is_taken(item: Any, argument: str, seed: int) -> bool:
+    """Whether the item, set up, was given the seed; True where a fixture makes something of its own of it."""
     definitions = getattr(item, "_fixtureinfo").name2fixturedefs.get(argument, ())  # noqa: B009
     direct = bool(definitions) and definitions[-1].func.__name__ == "get_direct_param_fixture_func"
-    return not direct or item.funcargs.get(argument) == item.callspec.params[argument]
+    given = item.funcargs.get(argument) if direct else item.callspec.params[argument]
+    return bool(given == seed)
 
 
 def _seed_argument(item: Any) -> str:

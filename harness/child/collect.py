@@ -3,7 +3,7 @@
 | event | fields |
 | --- | --- |
 | item | test, function (its id without the parameters), file (in the copy), defined, param, values, marks, selected |
-| collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
+| collect | test (a collector's id), file, category ("error" or "skipped"), exception or reason |
 | internal-error | exception |
 | end | status, foreign |
 
@@ -49,7 +49,7 @@ class Collected:
         outcome = yield
         fact = failed_collection(outcome.get_result(), self._root)
         if fact is not None:
-            self._channel.send(fact)
+            self._channel.send({**fact, "file": relative(str(collector.path), self._root)})
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Tests that the target's own arguments leave out."""

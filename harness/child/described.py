@@ -17,6 +17,7 @@ from fastlora_verify.harness.child import installing
 from fastlora_verify.harness.child.hosts import HOSTS, Host
 from fastlora_verify.harness.child.patch_call import Call, UnclearCallError, calls_of, parsed
 from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.missing import MissingLibraryError
 from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import node_name, ran
 from fastlora_verify.oracles.base import NotRunError, one_line
@@ -191,7 +192,10 @@ def tried(kind: str, fields: Mapping[str, Any]) -> Sample:
 
 def attempt(described: Described, way: Way, sample: Sample) -> str | None:
     """Why the kernel does not run on a sample that is patched this way; None if it does."""
-    model, x = build(described.kind, sample)
+    try:
+        model, x = build(described.kind, sample)
+    except MissingLibraryError as reason:
+        return str(reason)
     expected = [tuple(out.shape) for out in outputs_of(model(x))]
     trial = Described(**{**vars(described), "ways": [way]})
     try:

@@ -99,7 +99,7 @@ class Sweep:
         """Makes sure that the test has the seed."""
         argument = self._arms[item.nodeid].argument
         if argument:
-            self._applied = is_taken(item, argument)
+            self._applied = is_taken(item, argument, self._seed)
         yield
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)

@@ -20,7 +20,7 @@ from fastlora_verify.harness.commands.options import (
     TargetPath,
     Upstream,
 )
-from fastlora_verify.harness.exit_code import ExitCode
+from fastlora_verify.harness.exit_code import of_oracles
 
 
 def oracle(
@@ -67,4 +67,4 @@ def oracle(
     arguments.check_writable(json)
     record = session.oracle(request, question)
     typer.echo(render(record), nl=False)
-    return ExitCode.SURVIVORS if any(answer.ok is False for answer in record.oracles) else ExitCode.OK
+    return of_oracles(record)

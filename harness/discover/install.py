@@ -65,7 +65,9 @@ class Installers:
         reach = self._reach(function)
         found: list[Function] = []
         if any(sets_forward(self.graph, f) for f in reach):
-            found += [o for f in reach for o in self.graph.mentioned(f)]
+            named = [o for f in reach for o in self.graph.mentioned(f)]
+            # `Layer.forward` that leads nowhere is the original that a patcher keeps.
+            found += [o for o in named if not _is_forward_method(o) or self._applies(o)]
         if not _is_forward_method(function):
             found += [o for f in reach for o in self._wrapping(f)]
         return list(dict.fromkeys(found))

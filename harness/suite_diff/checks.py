@@ -9,16 +9,31 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from fastlora_verify.harness.suite_diff.assertions import forms, is_assertion, is_failing, is_raising, negated
 from fastlora_verify.harness.suite_diff.fixtures import fixtures_of, is_fixture, parametrised
 from fastlora_verify.harness.suite_diff.frame import DEEPEST, Frame, called
+from fastlora_verify.harness.suite_diff.numbers import is_bound
 from fastlora_verify.harness.suite_diff.sources import FUNCTIONS, Module, Place, Sources
 from fastlora_verify.harness.suite_diff.tables import literal
 from fastlora_verify.harness.suite_diff.values import enter, resolve, with_locals
 
 _SKIPS = {"skip", "xfail", "importorskip", "skipTest"}
 _SWALLOWING = {"", "AssertionError", "Exception", "BaseException"}
+
+
+@dataclass(frozen=True)
+class Via:
+    """A helper, as it was called."""
+
+    place: Place
+    call: ast.Call
+
+    @cached_property
+    def source(self) -> str:
+        """All of the helper."""
+        return ast.dump(self.place.node)
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,26 @@ class Check:
     guards: tuple[str, ...] = ()  # conditions under which it is reached
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of literal loops around it, by their names
     is_part: bool = False  # of several that one statement makes
+    written: tuple[ast.expr, Frame, int] | None = None  # what it was made of: expression, place, which of its forms
+
+    via: Via | None = None  # the helper that it stands in; None: the test itself, or a fixture
+
+    @cached_property
+    def written_out(self) -> str:
+        """Its form with the names that are assigned once written out."""
+        return ast.unparse(self._form(written_out=True))
+
+    @cached_property
+    def plain(self) -> ast.expr:
+        """Its form with the names that it is written with, but for those of bounds."""
+        return self._form(written_out=False)
+
+    def _form(self, *, written_out: bool) -> ast.expr:
+        if self.written is None:
+            return self.expr
+        node, frame, index = self.written
+        made = list(forms(resolve(node, frame.written_out if written_out else frame.plain)))
+        return made[min(index, len(made) - 1)]
 
 
 @dataclass(frozen=True)
@@ -61,6 +96,7 @@ class _Here:
     frame: Frame
     guards: tuple[str, ...] = ()
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    via: Via | None = None
 
 
 def read_test(sources: Sources, place: Place, owner: tuple[Module, str] | None) -> Body:
@@ -210,21 +246,24 @@ def _walk(node: ast.AST) -> Iterator[ast.Call]:
 def _helper(body: Body, call: ast.Call, place: Place, here: _Here) -> None:
     if place.key in here.frame.stack or len(here.frame.stack) >= DEEPEST or is_fixture(place.node):
         return
-    words = [ast.keyword(keyword.arg, resolve(keyword.value, here.frame)) for keyword in call.keywords]
-    given = ast.Call(call.func, [_argument(value, here.frame) for value in call.args], words)
-    frame = enter(given, place, here.frame)
+    given, wide = (_given(call, frame) for frame in (here.frame, here.frame.written_out))
+    frame = enter(given, place, here.frame, written_out=wide)
     body.locals |= frame.hidden
-    _block(body, place.node.body, _Here(frame, here.guards, here.rows))
+    _block(body, place.node.body, _Here(frame, here.guards, here.rows, Via(place, call)))
 
 
-def _argument(value: ast.expr, frame: Frame) -> ast.expr:
-    return value if isinstance(value, ast.Starred) else resolve(value, frame)
+def _given(call: ast.Call, frame: Frame) -> ast.Call:
+    """The call with its arguments resolved."""
+    values = [value if isinstance(value, ast.Starred) else resolve(value, frame) for value in call.args]
+    return ast.Call(call.func, values, [ast.keyword(word.arg, resolve(word.value, frame)) for word in call.keywords])
 
 
 def _add(body: Body, node: ast.expr, at: ast.AST, here: _Here, shown: ast.AST | None = None) -> None:
     made = list(forms(resolve(node, here.frame)))
     path, line, text = here.frame.module.path, getattr(at, "lineno", 0), _line(shown or at)
-    body.checks += [Check(form, path, line, text, here.guards, here.rows, len(made) > 1) for form in made]
+    for index, form in enumerate(made):
+        written = (node, here.frame, index)
+        body.checks.append(Check(form, path, line, text, here.guards, here.rows, len(made) > 1, written, here.via))
 
 
 def _skip(call: ast.Call, here: _Here) -> Skip:
@@ -241,4 +280,12 @@ def _said(test: ast.expr, frame: Frame) -> str:
 
 def _rows(statement: ast.For | ast.AsyncFor, frame: Frame) -> dict[str, tuple[str, ...]]:
     cells = literal(statement.iter, frame)
-    return {ast.unparse(statement.target): tuple(map(ast.unparse, cells))} if cells else {}
+    return {ast.unparse(statement.target): tuple(map(_case, cells))} if cells else {}
+
+
+def _case(row: ast.expr) -> str:
+    """What a row is about: its cells but for the numbers, which may be bounds."""
+    if isinstance(row, ast.Tuple | ast.List):
+        cells = [cell for cell in row.elts if not is_bound(cell)]
+        return ", ".join(map(ast.unparse, cells or row.elts))
+    return ast.unparse(row)

@@ -91,8 +91,8 @@ def _run(command: Sequence[str], env: Mapping[str, str], folder: Path, setting: 
 def _collection(lines: Sequence[Mapping[str, Any]], output: str) -> Collection:
     items = tuple(_item(line) for line in lines if line["event"] == "item")
     failed = [line for line in lines if line["event"] == "collect"]
-    errors = [(line["test"], _why(line)) for line in failed if line["category"] == "error"]
-    skipped = [(line["test"], str(line.get("reason", ""))) for line in failed if line["category"] == "skipped"]
+    errors = [(_id(line, "test"), _why(line)) for line in failed if line["category"] == "error"]
+    skipped = [(_id(line, "test"), str(line.get("reason", ""))) for line in failed if line["category"] == "skipped"]
     broken = [line["exception"] for line in lines if line["event"] == "internal-error"]
     end = lines[-1] if lines and lines[-1]["event"] == "end" else None
     whole = ""
@@ -106,8 +106,8 @@ def _collection(lines: Sequence[Mapping[str, Any]], output: str) -> Collection:
 
 def _item(line: Mapping[str, Any]) -> Item:
     return Item(
-        test=line["test"],
-        function=line["function"],
+        test=_id(line, "test"),
+        function=_id(line, "function"),
         file=line["file"],
         defined=(line["defined"][0], line["defined"][1]) if line["defined"] else None,
         param=line["param"],
@@ -115,6 +115,12 @@ def _item(line: Mapping[str, Any]) -> Item:
         marks=tuple((name, text) for name, text in line["marks"]),
         selected=line["selected"],
     )
+
+
+def _id(line: Mapping[str, Any], key: str) -> str:
+    """An id from the tree's top. pytest counts from its own root, which may be another folder in another revision."""
+    inner = line[key].partition("::")[1:]
+    return line["file"] + "".join(inner) if line["file"] else str(line[key])
 
 
 def _why(line: Mapping[str, Any]) -> str:

@@ -153,7 +153,7 @@ def _sources(tests: list[_Test], old: Side, new: Side, out: Compared) -> None:
         for pair in result.changed:
             found.changed(pair, ids)
         for check in result.removed:
-            found.removed(check, after, ids, last=not other.checks)
+            found.removed(check, other, result.added, ids)
         for skip in skips(one.skips, other.skips)[1]:
             found.skip(skip, ids)
         for change in changed_conditions(old.sources, new.sources, before, after):

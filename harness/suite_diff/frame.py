@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from fastlora_verify.harness.suite_diff.numbers import is_bound
 from fastlora_verify.harness.suite_diff.sources import FUNCTIONS, Module, Place, Sources
 from fastlora_verify.harness.suite_diff.sources import constants as constants_of
 
@@ -20,8 +21,19 @@ class Frame:
     module: Module
     owner: tuple[Module, str] | None = None  # the class that `self` is of
     names: Mapping[str, ast.expr] = field(default_factory=dict)
+    assigned: Mapping[str, ast.expr] = field(default_factory=dict)  # what else names stand for, written out
     hidden: frozenset[str] = frozenset()  # locals without a known value: no constant of the module
     stack: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def plain(self) -> Frame:
+        """The same, with the parameters of helpers left as they are but for those that stand for bounds."""
+        return replace(self, names={name: value for name, value in self.names.items() if is_bound(value)})
+
+    @property
+    def written_out(self) -> Frame:
+        """The same, with every name that is assigned once giving way to its value, whatever that is."""
+        return replace(self, names={**self.names, **self.assigned})
 
 
 def class_constant(sources: Sources, owner: tuple[Module, str], name: str, depth: int = 0) -> ast.expr | None:

@@ -141,10 +141,10 @@ class _Comparison:
         if one is not other:
             if one not in _ACCEPTED or other not in _ACCEPTED:
                 raise Unlike
-            first, second = _ACCEPTED[one], _ACCEPTED[other]
-            if not (first < second or second < first):
+            was, now = _ACCEPTED[one], _ACCEPTED[other]
+            if not (was < now or now < was):
                 raise Unlike
-            yield changed(way_of(1 if first < second else -1, truth), old, new)
+            yield changed(way_of(1 if was < now else -1, truth), old, new)
         if other in (ast.Lt, ast.LtE):
             yield from self.pair(left, sides[0], -truth, 0)
             yield from self.pair(right, sides[1], truth, 0)
@@ -155,15 +155,15 @@ class _Comparison:
         for position, (a, b) in enumerate(tries):
             saved = dict(self._names.pairs)
             try:
-                changes = [*self._expected(left, a, within), *self._expected(right, b, within)]
+                first, second = self._expected(left, a, within), self._expected(right, b, within)
             except Unlike:
                 self._names.pairs = saved
                 if position == len(tries) - 1:
                     raise
                 continue
-            if len(changes) == 2 and all(change.way is Way.EXPECTED for change in changes):
+            if first and second and all(change.way is Way.EXPECTED for change in (*first, *second)):
                 raise Unlike
-            yield from changes
+            yield from (*first, *second)
             return
 
     def _expected(self, old: ast.expr, new: ast.expr, within: int) -> list[Change]:

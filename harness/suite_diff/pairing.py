@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fastlora_verify.harness.suite_diff.checks import Body, Check, Skip
@@ -45,11 +45,14 @@ class Paired:
 
 def paired(old: Body, new: Body) -> Paired:
     """Sets the assertions of a test against those of the same test later."""
-    olds, news = _distinct(old.checks), _distinct(new.checks)
+    olds, news = _distinct(old.checks), list(new.checks)
     gone, come = frozenset(old.locals - new.locals), frozenset(new.locals - old.locals)
     names = Renamed(gone, come, cases=_cases(old))
-    changed = [pair for pair in _equal(olds, news, names) if pair.changes]
+    changed: list[Pair] = []
+    for form in (_form, _written_out):
+        changed += [pair for pair in _equal(olds, news, names, form) if pair.changes]
     changed += _related(olds, news, names)
+    changed += [pair for pair in _same_statement(olds, news, names) if pair.changes]
     changed += _alike(olds, news)
     return Paired(tuple(changed), tuple(olds), tuple(news))
 
@@ -83,6 +86,14 @@ def _distinct(checks: Sequence[Check]) -> list[Check]:
     return list(found.values())
 
 
+def _form(check: Check) -> str:
+    return ast.unparse(check.expr)
+
+
+def _written_out(check: Check) -> str:
+    return check.written_out
+
+
 def _cases(body: Body) -> frozenset[str]:
     """What the test's loops and parametrisations run over, as text."""
     cells: set[str] = set()
@@ -97,13 +108,13 @@ def _cases(body: Body) -> frozenset[str]:
     return frozenset(cells)
 
 
-def _equal(olds: list[Check], news: list[Check], names: Renamed) -> Iterator[Pair]:
+def _equal(olds: list[Check], news: list[Check], names: Renamed, form: Callable[[Check], str]) -> Iterator[Pair]:
     """Takes out the pairs that say the same word by word; conditions and cases may have changed around them."""
     texts: dict[str, list[Check]] = {}
     for check in news:
-        texts.setdefault(ast.unparse(check.expr), []).append(check)
+        texts.setdefault(form(check), []).append(check)
     for check in list(olds):
-        same = texts.get(ast.unparse(check.expr))
+        same = texts.get(form(check))
         if same:
             best = min(same, key=lambda other: (other.guards != check.guards, abs(other.line - check.line)))
             same.remove(best)
@@ -151,6 +162,35 @@ def _changes(old: Check, new: Check, names: Renamed) -> list[Change] | None:
         return None
 
 
+def _same_statement(olds: list[Check], news: list[Check], names: Renamed) -> Iterator[Pair]:
+    """Takes out the pairs that are one statement of one helper, whose parameters stand for other things.
+
+    Where the helper itself is as it was, its call is another; where it isn't, its arguments had to change.
+    """
+    for old in list(olds):
+        same = [new for new in news if _is_same(old, new, names)]
+        if not same:
+            continue
+        new = min(same, key=lambda other: (other.via.call.lineno if other.via else 0, other.line))
+        olds.remove(old)
+        news.remove(new)
+        changes = list(around(old, new, names))
+        assert old.via is not None and new.via is not None
+        if old.via.source == new.via.source:
+            was, now = old.via.call, new.via.call
+            changes.append(Change(Way.UNTOLD, ast.unparse(was), ast.unparse(now), was, now, call=True))
+        yield Pair(old, new, tuple(changes))
+
+
+def _is_same(old: Check, new: Check, names: Renamed) -> bool:
+    if old.via is None or new.via is None or old.shown != new.shown or old.via.place.scope != new.via.place.scope:
+        return False
+    try:
+        return not compare(old.plain, new.plain, _copy(names))
+    except Unlike:
+        return False
+
+
 def _copy(names: Renamed) -> Renamed:
     return replace(names, pairs=dict(names.pairs))
 
@@ -192,6 +232,11 @@ def _same_guard(one: str, other: str, names: Renamed, *, back: bool) -> bool:
         return False
 
 
+def _shown(old: Check, new: Check) -> tuple[str, str]:
+    """Both as they are written, or, where that is the same, with what their names stand for."""
+    return (old.shown, new.shown) if old.shown != new.shown else (_form(old), _form(new))
+
+
 def _alike(olds: list[Check], news: list[Check]) -> list[Pair]:
     """Takes out the pairs that read alike: rewritten, nobody knows whether to accept more."""
     scored = []
@@ -205,7 +250,7 @@ def _alike(olds: list[Check], news: list[Check]) -> list[Pair]:
         if i not in used[0] and j not in used[1]:
             used[0].add(i)
             used[1].add(j)
-            change = Change(Way.UNTOLD, olds[i].shown, news[j].shown)
+            change = Change(Way.UNTOLD, *_shown(olds[i], news[j]))
             found.append(Pair(olds[i], news[j], (change,)))
     olds[:] = [check for i, check in enumerate(olds) if i not in used[0]]
     news[:] = [check for j, check in enumerate(news) if j not in used[1]]

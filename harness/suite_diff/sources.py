@@ -50,6 +50,7 @@ class Sources:
     read: Callable[[str], str]
     broken: dict[str, str] = field(default_factory=dict)  # files that are no Python: path to why
     _modules: dict[str, Module | None] = field(default_factory=dict)
+    _found: dict[tuple[str, str], Module | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Sources:
@@ -91,6 +92,11 @@ class Sources:
 
     def _find(self, dotted: str, near: str) -> Module | None:
         """The tree's file of that module, the one that shares most of its folders with `near`."""
+        if (dotted, near) not in self._found:
+            self._found[dotted, near] = self._look_for(dotted, near)
+        return self._found[dotted, near]
+
+    def _look_for(self, dotted: str, near: str) -> Module | None:
         stem = dotted.replace(".", "/")
         tails = (f"{stem}.py", f"{stem}/__init__.py")
         found = [path for path in self.paths if path.endswith(tails) and _is_tail(path, tails)]

@@ -8,21 +8,35 @@ keeps its name. Parameters of helpers give way to the arguments, whatever these 
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from fastlora_verify.harness.suite_diff.frame import DEEPEST, Frame, called, class_constant
 from fastlora_verify.harness.suite_diff.numbers import EITHER, is_bound, is_predicate, is_small
 from fastlora_verify.harness.suite_diff.sources import FUNCTIONS, Function, Module, Place, assigned, bindings
 from fastlora_verify.harness.suite_diff.tables import columns, rows, target_names
 
+Node = TypeVar("Node", bound=ast.AST)
+
 
 def resolve(node: ast.expr, frame: Frame) -> ast.expr:
     """A copy of the expression with names put in for."""
-    resolved = _Resolver(frame).visit(copy.deepcopy(node))
+    resolved = _Resolver(frame).visit(_copied(node))
     assert isinstance(resolved, ast.expr)
     return resolved
+
+
+def _copied(node: Node) -> Node:
+    """All of it anew, places included; the copy module takes five times as long."""
+    new = type(node).__new__(type(node))
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST):
+            value = _copied(value)
+        elif isinstance(value, list):
+            value = [_copied(item) if isinstance(item, ast.AST) else item for item in value]
+        setattr(new, name, value)
+    return new
 
 
 class _Resolver(ast.NodeTransformer):
@@ -100,15 +114,21 @@ class _Resolver(ast.NodeTransformer):
         return self._constant(there[0], node.attr) if there is not None and not there[1] else None
 
 
-def enter(node: ast.Call | None, place: Place, frame: Frame) -> Frame:
+def enter(node: ast.Call, place: Place, frame: Frame, *, written_out: ast.Call | None = None) -> Frame:
     """The frame of a called function: parameters stand for the arguments, which are resolved already."""
     inside = Frame(frame.sources, place.module, frame.owner, stack=(*frame.stack, place.key))
     if place.owner and frame.owner is None:
         inside = replace(inside, owner=(place.module, place.owner))
-    names = dict(_arguments(node, place, inside)) if node is not None else {}
+    names = dict(_arguments(node, place, inside))
+    wide = dict(_arguments(written_out, place, inside)) if written_out is not None else {}
     if place.module is frame.module and "." in place.scope and not place.owner:
-        names = {**frame.names, **names}  # a nested function sees what is around it
-    return with_locals(place.node, replace(inside, names={n: v for n, v in names.items() if is_small(v)}))
+        names, wide = {**frame.names, **names}, {**frame.assigned, **wide}  # a nested function sees what is around it
+    inside = replace(inside, names=_small(names), assigned=_small(wide))
+    return with_locals(place.node, inside)
+
+
+def _small(values: Mapping[str, ast.expr]) -> dict[str, ast.expr]:
+    return {name: value for name, value in values.items() if is_small(value)}
 
 
 def _arguments(node: ast.Call, place: Place, inside: Frame) -> Iterator[tuple[str, ast.expr]]:
@@ -160,14 +180,17 @@ def with_locals(function: Function, frame: Frame) -> Frame:
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
     parameters = {argument.arg for argument in every if argument is not None}
     bound = [name for statement in function.body for name in bindings(statement)]
-    known = {name: value for name, value in frame.names.items() if name not in bound}
-    frame = replace(frame, names=known, hidden=frame.hidden | parameters | set(bound))
+    names, wide = ({n: v for n, v in known.items() if n not in bound} for known in (frame.names, frame.assigned))
+    frame = replace(frame, names=names, assigned=wide, hidden=frame.hidden | parameters | set(bound))
     values: dict[str, list[ast.expr]] = {}
     for statement in own_statements(function.body):
         for name, value in assigned(statement):
             values.setdefault(name, []).append(resolve(value, frame))
             if len(values[name]) == bound.count(name) and all(is_bound(v) and is_small(v) for v in values[name]):
                 frame = replace(frame, names={**frame.names, name: _either(values[name])})
+            elif bound.count(name) == 1:
+                wide = _small({name: resolve(value, frame.written_out)})
+                frame = replace(frame, assigned={**frame.assigned, **wide})
         if isinstance(statement, ast.For):
             frame = replace(frame, names={**frame.names, **_looped(statement, frame, bound)})
     return frame

@@ -27,6 +27,7 @@ class Change:
     was: ast.AST | None = None  # what changed on either side, for its place
     node: ast.AST | None = None
     case: str = ""  # the cases that it holds for, where not for all
+    call: bool = False  # `old` and `new` are calls of the helper that asserts it
     words: bool = False  # `old` and `new` are words, no code
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from fastlora_verify.harness.suite_diff.checks import Check, Skip
+from fastlora_verify.harness.suite_diff.checks import Body, Check, Skip
 from fastlora_verify.harness.suite_diff.collected import Arms, Item
 from fastlora_verify.harness.suite_diff.pairing import Pair
 from fastlora_verify.harness.suite_diff.sources import Place
@@ -131,9 +131,12 @@ class Grouped:
                 SuiteFinding(kind=_KINDS[change.way], text=_told(change, pair), base=base, head=head), tests, change
             )
 
-    def removed(self, check: Check, after: Place, tests: Sequence[str], *, last: bool) -> None:
-        """An assertion that is gone."""
-        empty = "; the test asserts nothing any more" if last else ""
+    def removed(self, check: Check, other: Body, added: Sequence[Check], tests: Sequence[str]) -> None:
+        """An assertion that is gone; `other` is the test as it is now, with what it asserts besides."""
+        after, empty = other.place, "" if other.checks else "; the test asserts nothing any more"
+        if added:
+            more = f" and {len(added) - 1} more" if len(added) > 1 else ""
+            empty = f"; new in the test: {code(added[0].shown)}{more}"
         part = f"{code(ast.unparse(check.expr))} of " if check.is_part else ""
         text = f"{part}{code(check.shown)} is gone{empty}"
         self._put(
@@ -171,8 +174,11 @@ def _told(change: Change, pair: Pair) -> str:
     case = f" for {code(change.case)}" if change.case else ""
     if change.words:
         return f"{shown}: was {change.old}, is {change.new}"
-    if change.old == pair.old.shown:
-        return f"{code(change.old)} is rewritten as {code(change.new)}"
+    if change.call:
+        return f"{code(change.old)} is rewritten as {code(change.new)}, which asserts {shown}"
+    if change.node is None:
+        of = f" in {shown}" if pair.new.shown == pair.old.shown else ""
+        return f"{code(change.old)} is rewritten as {code(change.new)}{of}"
     return f"{code(change.old)} is now {code(change.new)}{case} in {shown}"
 
 

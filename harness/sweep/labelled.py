@@ -28,6 +28,13 @@ def labelled(text: str) -> dict[str, list[float]]:
     return found
 
 
+def highest(texts: Iterable[str], labels: Iterable[str]) -> tuple[float | None, str]:
+    """The highest number under one of these labels, and its label."""
+    found = labelled("\n".join(texts))
+    values = [(value, label) for label in labels for value in found.get(label, ())]
+    return max(values, key=lambda pair: pair[0]) if values else (None, "")
+
+
 def distributions(runs: Sequence[tuple[int, Iterable[str]]]) -> tuple[Distribution, ...]:
     """Of (number, texts) of runs: the labels that each of them has, with the spread of all their values."""
     told = [(number, labelled("\n".join(texts))) for number, texts in runs]

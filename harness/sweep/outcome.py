@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from fastlora_verify.harness.evidence import ABSENT, Case, SuiteFacts, suite_facts
 from fastlora_verify.harness.pool import StageResult
 from fastlora_verify.harness.sweep.find import Item
-from fastlora_verify.harness.sweep.labelled import distributions
+from fastlora_verify.harness.sweep.labelled import distributions, highest
 from fastlora_verify.reports.record import Section
 from fastlora_verify.reports.sweep_record import Arm, Measured, Run, Way
 
@@ -49,6 +50,7 @@ def arms_swept(
         own = tuple(run[first.arm] for run in runs)
         given = dict.fromkeys(seed for line in swept if line["arm"] == first.arm for seed in line["given"])
         passing = [(run.number, [section.text for section in run.printed]) for run in own if run.outcome in _PASSING]
+        spread = distributions(passing)
         told.append(
             Arm(
                 test=first.test,
@@ -56,11 +58,16 @@ def arms_swept(
                 way=cast(Way, way or _way(first, list(given))),
                 argument=first.argument,
                 given=tuple(given)[:20],
-                runs=own,
-                printed=distributions(passing),
+                runs=tuple(_with_highest(run, [one.label for one in spread]) for run in own),
+                printed=spread,
             )
         )
     return tuple(told)
+
+
+def _with_highest(run: Run, labels: Sequence[str]) -> Run:
+    value, label = highest([section.text for section in run.printed], labels)
+    return replace(run, highest=value, highest_label=label)
 
 
 def _way(item: Item, given: Sequence[str]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.evidence import SuiteFacts, suite_facts
 from fastlora_verify.harness.jobs import Alone, Probed, Setting, make_bridge
 from fastlora_verify.harness.plan import Column, RunOptions
-from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker
+from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.sweep.find import Item, items_in, meant
 from fastlora_verify.harness.sweep.outcome import arms_swept, run_at
 from fastlora_verify.harness.target import Target
@@ -58,13 +56,13 @@ def sweep_column(
     try:
         master = make_master(target, scratch / "master", options.run_dir.resolve())
         bridge = make_bridge(scratch / "bridge")
-        count = min(options.workers or _processors(), max(2, len(ask.seeds), ask.runs))
+        count = min(options.workers or processors(), max(2, len(ask.seeds), ask.runs))
         workers = [Worker(master, scratch / f"w{index}") for index in range(count)]
         setting = Setting(target, options, column.device, bridge, ())
         device = device_of(setting, scratch)
         if device.reason:
             raise NoDevice(column.device, device.reason)
-        pool = Pool(setting, workers, scratch, fork=sys.platform == "linux" and column.device == "cpu")
+        pool = Pool(setting, workers, scratch, fork=may_fork(column.device))
         try:
             return _Sweep(ask, column, pool, master, options, tell).run(device), device
         finally:
@@ -201,11 +199,6 @@ def _outcomes(result: StageResult, tests: set[str]) -> dict[str, str]:
     """What became of these tests; of those that the process did not come to, that it ended before."""
     facts: SuiteFacts = suite_facts(result.lines, str(result.copy))
     return {test: facts.tests[test].category if test in facts.tests else result.end.how for test in sorted(tests)}
-
-
-def _processors() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _plural(number: int, noun: str) -> str:

@@ -81,7 +81,9 @@ def test_figures_belong_together_by_their_keys() -> None:
 def test_a_figure_that_is_gone_is_a_difference_with_its_reason() -> None:
     lost = {**figure("RuntimeError: no", False), "name": "whole"}
     ok, summary = verdict(answer(figure(1.0, True)), answer(lost))
-    assert ok is False and summary == "f: not measured any more (RuntimeError: no) (and 1 more)"
+    assert ok is False and summary == "whole: RuntimeError: no (and 1 more)"
+    ok, summary = verdict(answer(figure(1.0, True)), answer({**figure("not run: left"), "name": "whole"}))
+    assert ok is False and summary == "f: not measured any more (not run: left)"
     ok, summary = verdict(answer(figure(1.0, True)), answer(ok=None, summary="not run: importing k raises E"))
     assert ok is False and "not run: importing k raises E" in summary
 

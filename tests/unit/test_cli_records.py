@@ -176,14 +176,14 @@ def test_a_run_beside_the_last_round_says_what_its_tests_no_longer_see(monkeypat
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-@pytest.mark.parametrize("vanished", [True, False], ids=["module lost", "failed"])
-def test_a_killer_says_whether_it_has_the_gpu_marker(gpu: bool, vanished: bool) -> None:
+@pytest.mark.parametrize("how", ["module lost", "failed", "failed without an exception"])
+def test_a_killer_says_whether_it_has_the_gpu_marker(gpu: bool, how: str) -> None:
     """Also where the mutant keeps the test's module from being collected, so that only the unmutated run knows."""
     name, raised = "tests/test_a.py::test_x", Raised("AssertionError", ("AssertionError",), judges=True)
     before = SuiteFacts({name: Case(name, "passed", gpu=gpu)}, ended=True)
-    failed = {name: Case(name, "failed", raised, gpu=gpu)}
+    failed = {name: Case(name, "failed", raised if how == "failed" else None, gpu=gpu)}
     lost = {"tests/test_a.py": Case("tests/test_a.py", "error", raised)}
-    after = SuiteFacts({} if vanished else failed, lost if vanished else {}, ended=True)
+    after = SuiteFacts({}, lost, ended=True) if how == "module lost" else SuiteFacts(failed, ended=True)
     subject = Subject("m", ("src/k.py",), ())
     outcome = judge(subject, "head:cuda", before, after, End("exit", 0), lambda path: path.startswith("src"))
     assert [killer.gpu for killer in outcome.killers] == [gpu]

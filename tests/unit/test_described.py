@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,3 +256,43 @@ def test_a_wrong_one_is_seen(edit: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(tmp_path))
     answer = asked(oracle, info_of("kernel:patch", "linear", "kernel:unpatch"))
     assert answer.ok is False, answer.summary
+
+
+WITHOUT = """
+import subprocess
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1:]))  # importing one of them raises
+sys.path.insert(0, {source!r})
+from fastlora_verify.harness.child.answers import answers, missing
+job = {{"described": [{kernel!r}]}}
+print(missing(job))
+if not missing(job):
+    from fastlora_verify.oracles.base import Options
+    from fastlora_verify.oracles.registry import ORACLES
+    for answer in answers(job, ORACLES, [], lambda oracle, info: oracle.check(info, Options()).as_json()):
+        print(answer["oracle"], answer["ok"], "bitsandbytes is not installed" in str(answer["figures"]))
+"""
+
+
+def without(*libraries: str) -> list[str]:
+    """What an interpreter that lacks some libraries says of the foreign projection."""
+    code = WITHOUT.format(source=str(FOREIGN), kernel=described("kernel:patch", "linear", "kernel:unpatch"))
+    command = [sys.executable, "-P", "-B", "-c", code, *libraries]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_without_bitsandbytes_the_dense_rows_are_still_asked() -> None:
+    first, *answers = without("bitsandbytes")
+    assert first == ""
+    told = {name: (ok, missing) for name, ok, missing in (line.split() for line in answers)}
+    assert told.keys() == BY_ID.keys()
+    assert {name for name, (ok, _) in told.items() if ok == "False"} == {"calls"}  # see above: the deep copy
+    assert {name for name, (_, missing) in told.items() if missing == "True"} >= {"node-taken", "float64", "streaming"}
+
+
+@pytest.mark.slow
+def test_without_peft_no_oracle_is_run_and_the_library_is_named() -> None:
+    (reason,) = without("peft")
+    assert reason.startswith("not run: the target's interpreter lacks a library that the oracles need (")
+    assert "peft" in reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastlora_verify.harness.child.figures import of_comparison, of_failure
 from fastlora_verify.harness.child.printed import sections_within, shortened
-from fastlora_verify.harness.sweep.labelled import distributions, labelled
+from fastlora_verify.harness.sweep.labelled import distributions, highest, labelled
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,8 @@ def test_only_a_label_of_every_run_has_a_distribution_and_the_seed_itself_has_no
     (ratio,) = distributions(runs)
     assert (ratio.label, ratio.lowest, ratio.median, ratio.highest, ratio.highest_at) == ("ratio", 1.0, 1.2, 1.8, 7)
     assert distributions(runs[:1]) == ()
+    assert highest(["extra 5 ratio 1.8", "ratio 1.9"], ["ratio"]) == (1.9, "ratio")
+    assert highest(["extra 5"], ["ratio"]) == (None, "")
     assert distributions([*runs, (13, [""])]) == ()
 
 

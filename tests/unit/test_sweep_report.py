@@ -71,6 +71,13 @@ def test_the_first_line_says_how_many_and_which_by_how_much() -> None:
     assert "each seed is the value of its argument `seed`" in text
 
 
+def test_a_run_whose_assertions_measure_nothing_has_the_highest_that_it_prints() -> None:
+    runs = (run(0, measured=None, highest=1.23, highest_label="dX"), run(1, highest=1.23, highest_label="dX"))
+    text = render(sweep(Arm(test="f", label="f", runs=runs)))
+    assert "| 0 | passed | 0.20 | 1.23 (`dX`) |" in text
+    assert "| 1 | passed | 0.20 | 1.01x (limit 2x) |" in text
+
+
 def test_several_assertions_have_a_row_each_with_the_nearest_run() -> None:
     def held(seed: int) -> tuple[Measured, ...]:
         twice = Measured(value=1 + seed / 10, limit=2.0, unit="x", close=0.5 + seed / 20, source="a <= 2 * b")
@@ -137,6 +144,7 @@ def test_what_the_target_says_is_harmless(text: str) -> None:
     printed = (Section(title=text, text=text),)
     runs = tuple(failing(seed, 2.0) for seed in range(2))
     runs = tuple(replace(one, message=text, exception=text, printed=printed, held=held) for one in runs)
+    runs = (*runs, run(9, measured=None, highest=1.0, highest_label=text))
     spread = Distribution(label=text, lowest=0, median=0, highest=0, highest_at=0)
     arm = Arm(test=text, label=text, way="shift", argument=text, given=(text,), runs=runs, printed=(spread,))
     record = sweep(arm, test=text, target=text, mutant=text, command=(text,), saved_as=text)

@@ -10,8 +10,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fastlora_verify.harness.child.arms import is_taken
 from fastlora_verify.harness.plan import Column
 from fastlora_verify.harness.sweep.run import Ask, sweep_column
 from fastlora_verify.reports.sweep_record import Arm, SweepColumn
@@ -187,3 +189,21 @@ def test_another_interpreter_and_device_are_the_columns(tmp_path: Path) -> None:
     )
     assert (column.id, column.device) == ("x", "cpu")
     assert device.versions["pytest"] == pytest.__version__
+
+
+def test_a_seed_that_the_test_did_not_get_is_seen() -> None:
+    def get_direct_param_fixture_func() -> None: ...
+
+    def fixture() -> None: ...
+
+    def item(function: object, given: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            _fixtureinfo=SimpleNamespace(name2fixturedefs={"seed": [SimpleNamespace(func=function)]}),
+            callspec=SimpleNamespace(params={"seed": 5}),
+            funcargs={"seed": given},
+        )
+
+    assert is_taken(item(get_direct_param_fixture_func, 5), "seed", 5)
+    assert not is_taken(item(get_direct_param_fixture_func, 3), "seed", 5)
+    assert is_taken(item(fixture, 500), "seed", 5)
+    assert not is_taken(item(fixture, 500), "seed", 6)
