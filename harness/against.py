@@ -81,7 +81,7 @@ def _difference(
         return _cells(key, was, now)
     if was.get("ok") is not False and now.get("ok") is False:
         return f"{_told(now)}; unmutated {_value(was)}"
-    if _is_measured(was) and not _is_measured(now):
+    if _is_measured(was) and not _is_measured(now) and isinstance(now.get("value"), str):
         return f"{key}: {_value(now)}; unmutated {_value(was)}"
     if _exceeds(was, now):
         return f"{key}: {_value(now)}; unmutated {_value(was)}"

@@ -196,8 +196,11 @@ def _audit(outcomes: Sequence[plan.ColumnOutcome]) -> record.Audit | None:
 
 
 def save(text: str, path: Path) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file whole or not at all; into a device or a pipe, such as /dev/stdout, as it comes."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():  # never replaced: root would lose /dev/null
+        path.write_text(text, encoding="utf-8")
+        return
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

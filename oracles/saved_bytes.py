@@ -103,10 +103,6 @@ class Elements:
         activations = base * (self.x + 4 * self.wide) + lora * self.projections * self.hidden
         return stored + activations + lora * self.adapters
 
-    def limit(self, info: KernelInfo, stored: int, base: int, lora: int) -> int:
-        """What a kernel is held to."""
-        return (self.kernel if info.declared else self.as_peft)(stored, base, lora)
-
 
 def elements(info: KernelInfo, shape: Shape) -> Elements:
     """The parts of the sums for a kernel's kind at a shape."""
@@ -164,7 +160,8 @@ def dense_figures(info: KernelInfo, shape: Shape, dtype: str, device: str) -> li
     if base == lora:
         figures = [Figure(f"{name}: PEFT", peft, parts.peft(base), "B", peft == parts.peft(base))]
     try:
-        kernel = kernel_figures(info, make, name, parts.limit(info, base * parts.weights, base, lora))
+        limit = parts.kernel(base * parts.weights, base, lora) if info.declared else peft
+        kernel = kernel_figures(info, make, name, limit)
     except Exception as error:
         if isinstance(error, NotRunError) or device != "meta":
             raise
@@ -178,7 +175,9 @@ def four_bit_figures(info: KernelInfo, base: str, device: str) -> list[Figure]:
     need_device(device)
     make: Make = partial(build, info, sample_at(info, TINY, "bf16", base, device))
     stored = sum(stored_bytes(layer) for layer in four_bit_layers(make()[0]))
-    return kernel_figures(info, make, f"{TINY.name}, {base}", elements(info, TINY).limit(info, stored, 2, 2))
+    parts = elements(info, TINY)
+    limit = (parts.kernel if info.declared else parts.as_peft)(stored, 2, 2)
+    return kernel_figures(info, make, f"{TINY.name}, {base}", limit)
 
 
 def kernel_figures(info: KernelInfo, make: Make, name: str, limit: int) -> list[Figure]:

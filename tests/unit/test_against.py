@@ -58,6 +58,7 @@ SAME = {
     "within its drift": (figure(1.2, True, drift=1.1), figure(1.3, True, drift=1.1)),
     "better than its drift": (figure(1.2, True, drift=1.1), figure(0.2, True, drift=1.1)),
     "as bad as it was": (figure(3.0, False), figure(3.1, False)),
+    "a lucky seed that is one no more": (figure(1.9, True), figure(2.1)),
     "an objection gone": (figure(3.0, False), figure(1.0, True)),
     "a word that was told": (figure("kept"), figure("lost")),
     "a cell taken": (figure(1, cells=ROW), figure(1, cells={**ROW, "2-D": "kernel"})),

@@ -155,6 +155,12 @@ def test_a_diff_over_several_files_is_one_mutant(target: Target) -> None:
     assert third.probes.triggered == (2,)
 
 
+def test_a_hunk_that_prepares_and_then_asks_triggers_where_its_condition_holds(target: Target) -> None:
+    after = SOURCE.replace("    y = x + 1\n", "    z = x > 1\n    if z:\n        return 0\n    y = x + 1\n")
+    mutant = patched(target, diff_of("src/pkg/k.py", SOURCE, after))
+    assert mutant.source.splitlines()[mutant.probes.triggered[0] - 1] == "        return 0"
+
+
 def test_a_name_says_what_the_diff_changes_and_not_where_it_stands(target: Target) -> None:
     after = SOURCE.replace("x + 1", "x - 1")
     one = patched(target, diff_of("src/pkg/k.py", SOURCE, after))

@@ -52,6 +52,7 @@ def test_the_order_is_the_documented_one() -> None:
         (run_of(cpu_only(cpu(status="not-run"))), 5),
         (run_of(), 5),
         (run_of(cpu_only(SURVIVED), faults=("a mutation made nonsense",)), 70),
+        (run_of(cpu_only(SURVIVED), faults_elsewhere=("somebody's mutation raises",)), 2),
         (dataclasses.replace(run_of(cpu_only(SURVIVED)), audit=DIFFERS), 70),
         (dataclasses.replace(run_of(cpu_only(KILLED)), audit=rec.Audit(checked=3)), 0),
     ],

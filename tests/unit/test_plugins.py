@@ -69,6 +69,18 @@ def test_the_example_of_the_page_for_contributors_makes_a_mutant(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["guards.py"]  # no bytecode beside it
 
 
+def test_nothing_is_written_beside_a_file_that_imports_another(tmp_path: Path, file: Callable[[str], Path]) -> None:
+    (tmp_path / "beside_own.py").write_text("NAME = 'own-right'\n")
+    path = file("import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nimport beside_own\n" + RIGHT)
+    path_before = list(sys.path)
+    try:
+        assert [mutation.id for mutation in offered([path]).mutations] == ["own-right"]
+    finally:
+        sys.path[:] = path_before
+        sys.modules.pop("beside_own", None)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["beside_own.py", "own.py"]
+
+
 def test_own_mutations_are_part_of_all_and_selected_by_name_and_family(file: Callable[[str], Path]) -> None:
     found = offered([file(RIGHT)])
     every = load(TINY, Selection(offered=found)).mutants
