@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from fastlora_verify.harness import jobs
 from fastlora_verify.harness.audit import printed_counts, told
+from fastlora_verify.harness.dependence import chains, halves, state_dependence
 from fastlora_verify.harness.errors import NothingToRun, RedControl
 from fastlora_verify.harness.evidence import SuiteFacts, suite_facts
 from fastlora_verify.harness.jobs import Probed
 from fastlora_verify.harness.judge import End, is_green, outcomes
 from fastlora_verify.harness.plan import Control, Events, RunOptions
 from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task
-from fastlora_verify.harness.reach import Reach, dependence, half, mapped_lines
+from fastlora_verify.harness.reach import Reach, mapped_lines
 from fastlora_verify.harness.tree import Master
 from fastlora_verify.harness.warm import Limits
 from fastlora_verify.reports.escape import one_line
 
 UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
-SELECTION = "selection"
+SELECTION, COLLECTED_ONCE = "selection", "collected-once"
 
+_NO_TESTS = 5  # pytest's exit status
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
 _START_SECONDS = 120.0  # what a new interpreter may need before the first test
 
@@ -109,11 +111,12 @@ class Controls:
             raise
         notes += self._unrun
         if reach is not None:
-            dependent = self._selection(reach, limits)
-            if dependent:
-                notes.append(f"every test is run for every mutant: {dependent}")
+            reach, problem = self._selection(reach, limits)
+            if problem:
+                notes.append(f"every test is run for every mutant: {problem}")
                 self._events.note(notes[-1])
-                reach = None
+        if mode == "fork" and self._options.collect_once:
+            notes += self._collected_once(baseline, limits)
         return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach)
 
     def _suite_twice(self) -> tuple[SuiteFacts, End]:
@@ -127,7 +130,7 @@ class Controls:
     def _unmutated(self) -> tuple[SuiteFacts, End]:
         begin = monotonic()
         limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
-        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True),))])[0]
+        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True, libraries=True),))])[0]
         facts = suite_facts(result.lines, str(result.copy))
         if _is_empty(facts):
             raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
@@ -180,20 +183,43 @@ class Controls:
             self._done(RAISE, begin, f"{len(self._options.raising_sources)} kernels")
         return reach
 
-    def _selection(self, reach: Reach, limits: Limits) -> str:
-        """Why tests can't be chosen by what they ran; empty if they can: half of them fare as all did."""
+    def _selection(self, reach: Reach, limits: Limits) -> tuple[Reach | None, str]:
+        """The reach with which tests are chosen; or why they can't be: a test fares otherwise without the others."""
         if reach.baseline.stops:
-            return "the suite stops at a failure, so which tests run depends on which fail"
+            return None, "the suite stops at a failure, so which tests run depends on which fail"
         begin = monotonic()
-        stage = Stage(jobs.SUITE, limits, mapped=mapped_lines(reach.sources), only=half(reach.baseline))
-        result = self._run([Task(SELECTION, (stage,))])[0]
-        facts = suite_facts(result.lines, str(result.copy))
-        if not facts.ended or facts.recollected:
-            return "half of the tests, run alone, did not come to their end"
-        found = dependence(reach.baseline, facts)
-        if not found:
-            self._done(SELECTION, begin, f"{len(facts.tests)} of {len(reach.baseline.tests)} tests")
-        return found
+        lines = mapped_lines(reach.sources)
+        stages = [Stage(jobs.SUITE, limits, mapped=lines, only=only, stir=True) for only in halves(reach.baseline)]
+        results = self._run([Task(f"{SELECTION} {n}", (stage,)) for n, stage in enumerate(stages)])
+        parts = [suite_facts(result.lines, str(result.copy)) for result in results]
+        if any(not facts.ended or facts.recollected for facts in parts):
+            return None, "half of the tests, run alone, did not come to their end"
+        problem = state_dependence(reach.baseline, parts)
+        if problem:
+            return None, problem
+        found = chains(reach.baseline, parts)
+        followers = len({chain.test for chain in found})
+        text = f", {followers} draw random numbers from where others left off" if followers else ""
+        self._done(SELECTION, begin, f"{len(reach.baseline.tests)} tests{text}")
+        return replace(reach, parts=tuple(parts), chains=found), ""
+
+    def _collected_once(self, baseline: SuiteFacts, limits: Limits) -> list[str]:
+        """Has the tests collected once a worker, if no mutated file is in memory then; a note where that fails."""
+        if set(self._paths) <= baseline.imported:
+            return []
+        begin = monotonic()
+        problem = self._pool.host(baseline.libraries)
+        if not problem:
+            tasks = [Task(f"{COLLECTED_ONCE} {n}", (Stage(jobs.SUITE, limits),)) for n in range(self._pool.size)]
+            for result in self._run(tasks):
+                facts = suite_facts(result.lines, str(result.copy))
+                problem = problem or _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+        if problem:
+            self._pool.unhost()
+            self._events.note(f"every mutant's tests are collected anew: {problem}")
+            return [f"every mutant's tests are collected anew: {problem}"]
+        self._done(COLLECTED_ONCE, begin, f"{len(baseline.libraries)} libraries preloaded")
+        return []
 
     def _sources(self) -> dict[str, str]:
         """The files that mutants change, as text; none if our Python can't parse one."""
@@ -264,8 +290,9 @@ def first_statements(source: bytes) -> tuple[int, ...]:
 
 
 def _is_empty(facts: SuiteFacts) -> bool:
-    """A whole run that found nothing, neither a test nor a file that failed or skipped itself."""
-    return facts.ended and facts.broken is None and not (facts.tests or facts.collected)
+    """A whole run that found nothing, neither a test nor a file that failed or skipped itself; no usage error."""
+    found = facts.tests or facts.collected
+    return facts.ended and facts.broken is None and not found and facts.status in (0, _NO_TESTS)
 
 
 def _problem(facts: SuiteFacts, result: StageResult) -> str:

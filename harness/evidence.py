@@ -69,6 +69,9 @@ class SuiteFacts:
     reached_import: bool = False
     triggered_import: bool = False
     collected_digest: str = ""  # of all tests' ids, in order
+    imported: frozenset[str] = frozenset()  # files of the copy that were in memory when the tests were collected
+    early: bool = False  # with a map: a process was started, or a source read, before the first test
+    libraries: tuple[str, ...] = ()  # if asked: modules imported from elsewhere than the copy
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
     stops: bool = False  # the suite stops at its first failures
@@ -103,6 +106,8 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
     collected: dict[str, Case] = {}
     running, broken, broken_by = "", None, ""
     digest, recollected = "", False
+    imported: frozenset[str] = frozenset()
+    early = False
     end: Mapping[str, Any] = {}
     for line in lines:
         event = line["event"]
@@ -112,7 +117,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
             tests[line["test"]] = _test(line)
             running = ""
         elif event == "collected":
-            digest = line["digest"]
+            digest, imported, early = line["digest"], frozenset(line["imported"]), line["elsewhere"]
         elif event == "recollected":
             recollected = True
         elif event == "collect":
@@ -138,6 +143,9 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         reached_import=end.get("reached_import", False),
         triggered_import=end.get("triggered_import", False),
         collected_digest=digest,
+        imported=imported,
+        early=early,
+        libraries=tuple(end.get("libraries", ())),
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
         stops=end.get("stops", False),

@@ -145,6 +145,9 @@ def write_job(
     only: Chosen | None = None,
     printed: bool = False,
     alone: Alone | None = None,
+    libraries: bool = False,
+    stir: bool = False,
+    preload: Sequence[str] = (),
 ) -> Path:
     """Writes the job's file into `scratch`, which must exist; facts and output come to lie beside it."""
     roots = [str(copy / root) if root not in ("", ".") else str(copy) for root in setting.target.source_roots]
@@ -168,6 +171,10 @@ def write_job(
         "only": {"tests": list(only.tests), "collected": only.collected} if only is not None else None,
         "printed": printed,
         "sweep": dict(alone.sweep) if alone and alone.sweep else None,
+        "libraries": libraries,
+        "stir": stir,
+        "preload": list(preload),
+        "cache": str(scratch / "cache"),
         "watch": list(setting.watch),
         "modules": list(setting.target.modules),
         "gpu_marker": setting.target.gpu_marker,

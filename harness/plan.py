@@ -43,6 +43,7 @@ class RunOptions:
     audit: int = 0  # this many random mutants again as a cold plain pytest; > 0 adds every survivor
     audit_seed: int = 0
     oracles: bool = False  # also run the oracles on every mutant
+    collect_once: bool = True  # where the tests import nothing mutated while they are collected
     select: bool = True  # run only the tests that can reach the mutated code; the record is the same
     pytest_extra: tuple[str, ...] = ()  # after the target's own pytest_args
     tests: tuple[str, ...] | None = None  # in place of the target's tests

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from fastlora_verify.harness import jobs
@@ -19,6 +20,7 @@ from fastlora_verify.harness.tree import Copy, Master
 from fastlora_verify.harness.warm import Limits, Warm
 
 _TICK = 0.25  # s between two looks at the limits
+_HOST_SECONDS = 600.0  # for collecting the tests, libraries included
 _ATTEMPTS = 2  # a job whose warm process died is tried once more
 
 
@@ -33,6 +35,8 @@ class Stage:
     only: Chosen | None = None
     printed: bool = False  # what tests print is kept
     alone: Alone | None = None
+    stir: bool = False  # every test begins with random states of its own
+    libraries: bool = False  # what the tests import from elsewhere is told
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,22 @@ class StageResult:
 Done = Callable[[Task, list[StageResult]], None]
 
 
+@dataclass(frozen=True)
+class Hosted:
+    """A process that has collected the tests in a worker's copy."""
+
+    name: str
+    imported: frozenset[str]  # files of the copy that it has in memory
+
+
 class Worker:
     """A scratch copy and what runs in it."""
 
     def __init__(self, master: Master, folder: Path) -> None:
         self.copy = Copy(master, folder / "tree")
         self.scratch = folder / "tmp"
+        self.host_scratch = folder / "host"
+        self.host: Hosted | None = None
         self.task: Task | None = None
         self.results: list[StageResult] = []
         self.attempts = 0
@@ -99,9 +113,45 @@ class Pool:
 
     def use_new_interpreters(self) -> None:
         """From now on no child is forked off warm libraries."""
+        self.unhost()
         self.warm.close()
         self._fork = False
         self.warm = Warm(self._setting, self._scratch, fork=False)
+
+    @property
+    def size(self) -> int:
+        """How many tasks run at once."""
+        return len(self._workers)
+
+    def host(self, libraries: Sequence[str]) -> str:
+        """Has the tests collected in every worker's copy, with `libraries` in memory; the reason why not, if so."""
+        waiting = {}
+        for index, worker in enumerate(self._workers):
+            worker.copy.restore()
+            shutil.rmtree(worker.host_scratch, ignore_errors=True)
+            worker.host_scratch.mkdir(parents=True)
+            path = jobs.write_job(self._setting, jobs.SUITE, worker.copy.path, worker.host_scratch, preload=libraries)
+            waiting[f"host {index}"] = worker
+            self.warm.start_host(f"host {index}", path)
+        reason = ""
+        deadline = monotonic() + _HOST_SECONDS
+        while waiting and not reason:
+            event = self.warm.next_event(_TICK)
+            if event is None:
+                reason = "collecting took too long" if monotonic() > deadline else ""
+            elif event["event"] == "hosted":
+                worker = waiting.pop(event["host"])
+                worker.host = Hosted(event["host"], frozenset(event["imported"]))
+            elif event["event"] in ("unhosted", "gone"):
+                reason = event.get("reason", "the warm process ended")
+        if reason:
+            self.unhost()
+        return reason
+
+    def unhost(self) -> None:
+        """From now on every job collects the tests itself."""
+        for worker in self._workers:
+            worker.host = None
 
     def run(self, tasks: Iterable[Task], done: Done) -> None:
         """Runs every task; `done` is called in this thread, in the order in which they end."""
@@ -118,6 +168,8 @@ class Pool:
                 self._replace_warm(busy, waiting, done)
             elif event["event"] == "exit" and event["job"] in busy:
                 self._stage_ended(busy.pop(event["job"]), event, waiting, busy, done)
+            elif event["event"] == "unhosted":
+                self._host_lost(event["host"], busy, waiting, done)
             elif event["event"] == "lost" and event["job"] in busy:
                 self.warm.running.pop(event["job"])
                 self._again(busy.pop(event["job"]), waiting, busy, done)
@@ -149,10 +201,12 @@ class Pool:
             only=stage.only,
             printed=stage.printed,
             alone=stage.alone,
+            libraries=stage.libraries,
+            stir=stage.stir,
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker
-        self.warm.submit(name, path, stage.limits)
+        self.warm.submit(name, path, stage.limits, _host_for(worker, stage))
 
     def _stage_ended(
         self, worker: Worker, event: Mapping[str, Any], waiting: Iterator[Task], busy: dict[str, Worker], done: Done
@@ -171,10 +225,20 @@ class Pool:
         """The warm process died, not by our wish: its jobs run again on a new one."""
         self.warm.close()
         self.warm = Warm(self._setting, self._scratch, fork=self._fork)
+        self.unhost()
         lost = list(busy.values())
         busy.clear()
         for worker in lost:
             self._again(worker, waiting, busy, done)
+
+    def _host_lost(self, name: str, busy: dict[str, Worker], waiting: Iterator[Task], done: Done) -> None:
+        """A host died, and its job with it: from now on that worker's jobs collect the tests themselves."""
+        for worker in self._workers:
+            if worker.host is not None and worker.host.name == name:
+                worker.host = None
+                for job in [job for job, other in busy.items() if other is worker]:
+                    self.warm.running.pop(job, None)
+                    self._again(busy.pop(job), waiting, busy, done)
 
     def _again(self, worker: Worker, waiting: Iterator[Task], busy: dict[str, Worker], done: Done) -> None:
         """A job was lost without its own doing, or with: the whole task runs once more, then it is lost."""
@@ -189,6 +253,16 @@ class Pool:
             worker.results.append(_result(stage, {"event": "lost"}, "", "", worker))
         done(task, worker.results)
         self._next(worker, waiting, busy, done)
+
+
+def _host_for(worker: Worker, stage: Stage) -> str | None:
+    """The host that the stage can go on from: one that has no changed file in memory."""
+    host, task = worker.host, worker.task
+    assert task is not None
+    plain = stage.alone is None and stage.mapped is None and not (stage.printed or stage.libraries or stage.stir)
+    if host is None or stage.kind != jobs.SUITE or not plain:
+        return None
+    return None if host.imported & task.edits.keys() else host.name
 
 
 def processors() -> int:

@@ -2,7 +2,7 @@
 
 Running only these must not change a verdict. So whatever a test may see without running the function counts for every
 test: module and class level, what runs once a process, what ran while no test did; and a test that starts a process or
-reads a source as text is always run. Tests that depend on others are found by a control, see `dependence`.
+reads a source as text is always run. Tests that depend on others are found by a control, see `dependence.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
+from fastlora_verify.harness.dependence import Chain, drawn_along
 from fastlora_verify.harness.evidence import Case, SuiteFacts
 from fastlora_verify.harness.jobs import Chosen
 from fastlora_verify.harness.plan import Counts
@@ -26,17 +27,23 @@ class Reach:
 
     sources: Mapping[str, str]  # by path in the copy
     baseline: SuiteFacts  # of the run with the map
+    parts: tuple[SuiteFacts, ...] = ()  # of runs of some tests only: what one finds made by another, it makes itself
+    chains: tuple[Chain, ...] = ()  # tests that draw random numbers from where others left off
 
     def chosen(self, changes: Mapping[str, str | None]) -> Chosen | None:
         """The tests to run for mutated files, by path; None: all of them."""
+        if self.baseline.early:
+            return None
         wanted: set[int] = {ELSEWHERE}
         for path, mutated in changes.items():
             seen = self._seen_by(path, mutated)
             if seen is None:
                 return None
             wanted |= seen
-        tests = tuple(test for test, case in self.baseline.tests.items() if case.ran & wanted)
-        return Chosen(tests, self.baseline.collected_digest)
+        runs = (self.baseline, *self.parts)
+        tests = {test for run in runs for test, case in run.tests.items() if case.ran & wanted}
+        tests |= drawn_along(self.chains, tests)
+        return Chosen(tuple(test for test in self.baseline.tests if test in tests), self.baseline.collected_digest)
 
     def _seen_by(self, path: str, mutated: str | None) -> set[int] | None:
         """The marks of the functions that a file's change is in; None where more than they can see it."""
@@ -159,27 +166,3 @@ def completed(facts: SuiteFacts, baseline: SuiteFacts) -> SuiteFacts:
         xpassed=counts.xpassed + added.get("xpassed", 0),
     )
     return replace(facts, tests=tests, counts=total)
-
-
-# -- tests that depend on others --------------------------------------------------------------------------
-
-
-def half(facts: SuiteFacts) -> Chosen:
-    """Every second test: what depends on a test before it shows when that one isn't run."""
-    return Chosen(tuple(facts.tests)[1::2], facts.collected_digest)
-
-
-def dependence(whole: SuiteFacts, part: SuiteFacts) -> str:
-    """Why tests can't be chosen: one fares otherwise without the others, or draws from a stream that they left."""
-    for name, case in part.tests.items():
-        other = whole.tests[name]
-        if case.category != other.category:
-            return f"{name} is {other.category} after the tests before it and {case.category} without them"
-        if any(_follows(mine, theirs) for mine, theirs in zip(case.streams, other.streams, strict=False)):
-            return f"{name} draws random numbers from where the tests before it left off"
-    return ""
-
-
-def _follows(mine: tuple[str, str], theirs: tuple[str, str]) -> bool:
-    """Whether a test draws from a stream without seeding it: where it ends depends on where it began."""
-    return mine[0] != mine[1] and mine[0] != theirs[0] and mine[1] != theirs[1]

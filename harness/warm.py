@@ -62,10 +62,14 @@ class Warm:
         """False: its children are new interpreters."""
         return bool(self.ready["mode"] == "fork")
 
-    def submit(self, name: str, job: Path, limits: Limits) -> None:
-        """Starts a job; its end comes as an event."""
+    def submit(self, name: str, job: Path, limits: Limits, host: str | None = None) -> None:
+        """Starts a job, on a host if one is named; its end comes as an event."""
         self.running[name] = Running(name, limits)
-        self._tell({"job": name, "file": str(job)})
+        self._tell({"job": name, "file": str(job), "host": host})
+
+    def start_host(self, name: str, job: Path) -> None:
+        """Starts a process that collects the tests; an event "hosted" or "unhosted" says what became of it."""
+        self._tell({"host": name, "file": str(job)})
 
     def next_event(self, seconds: float) -> dict[str, Any] | None:
         """The next event, None if none comes in time. Ended jobs are no longer `running`."""

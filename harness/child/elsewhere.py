@@ -6,8 +6,11 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
+_LOADER = "<frozen importlib._bootstrap_external>"
+_REWRITING = os.path.join("_pytest", "assertion", "rewrite.py")
 STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"})
 
 
@@ -26,10 +29,22 @@ def _watch_events(notice: Callable[[], object], paths: frozenset[str]) -> None:
             notice()
         elif event == "open" and args and isinstance(args[0], str | bytes):
             path = os.fsdecode(args[0])
-            if os.path.basename(path) in names and os.path.realpath(path) in paths:
+            if os.path.basename(path) in names and os.path.realpath(path) in paths and not _is_import(sys._getframe(1)):
                 notice()
 
     sys.addaudithook(heard)
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    """Whether a file is read to be run as a module: Python's own loader, or pytest's, which rewrites assertions."""
+    for _ in range(4):
+        if frame is None:
+            return False
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if (name == "get_data" and file == _LOADER) or (name == "_rewrite_test" and file.endswith(_REWRITING)):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _watch_lines(notice: Callable[[], object], paths: frozenset[str]) -> None:

@@ -3,7 +3,7 @@
 | event | fields |
 | --- | --- |
 | start | test |
-| collected | digest of the collected tests' ids, in order |
+| collected | digest of the collected tests' ids, in order; imported: the copy's files in memory; elsewhere (a mark) |
 | recollected | (other tests than those that `only` was chosen from: all are run) |
 | test | test, phases, reached, triggered, gpu, param, seconds; with a map also ran (marks), streams; printed if asked |
 | collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
@@ -16,16 +16,35 @@ A phase is `when`, `category` (pytest's own, "" where it shows none), and `excep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
+from fastlora_verify.harness.child.place import files_in_memory
 from fastlora_verify.harness.child.printed import sections_within
-from fastlora_verify.harness.child.probe import REACHED, TRIGGERED, Marks, Probe
-from fastlora_verify.harness.child.selection import Only, digest_of, random_streams
+from fastlora_verify.harness.child.probe import ELSEWHERE, REACHED, TRIGGERED, Marks, Probe
+from fastlora_verify.harness.child.selection import Only, digest_of, random_streams, stir
+
+
+class Line(Protocol):
+    """Takes a line of facts."""
+
+    def send(self, record: Mapping[str, Any]) -> None:
+        """Writes or keeps it."""
+
+
+class Kept:
+    """The lines told while the tests were collected, for every process that goes on from there."""
+
+    def __init__(self) -> None:
+        self.lines: list[Mapping[str, Any]] = []
+
+    def send(self, record: Mapping[str, Any]) -> None:
+        """Keeps it."""
+        self.lines.append(record)
 
 
 class Facts:
@@ -33,7 +52,7 @@ class Facts:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Line,
         probe: Probe,
         root: str,
         gpu_marker: str = "",
@@ -41,6 +60,7 @@ class Facts:
         quiet: bool = True,
         only: Only | None = None,
         printed: bool = False,
+        stirred: bool = False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.outside: Marks = frozenset()  # hit while no test ran
@@ -55,6 +75,7 @@ class Facts:
         self._config: pytest.Config | None = None
         self._only = only
         self._printed = printed
+        self._stir = stirred
         self._sections: list[tuple[str, str]] = []
 
     @pytest.hookimpl(hookwrapper=True)
@@ -86,13 +107,32 @@ class Facts:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keeps the tests asked for, unless other tests were collected than when they were chosen."""
         names = [item.nodeid for item in items]
-        self._channel.send({"event": "collected", "digest": digest_of(names)})
+        self._take_outside()
+        self._channel.send(
+            {
+                "event": "collected",
+                "digest": digest_of(names),
+                "imported": files_in_memory(self._root),
+                "elsewhere": ELSEWHERE in self.outside,
+            }
+        )
+        self._choose(items)
+
+    def _choose(self, items: list[pytest.Item]) -> None:
         if self._only is None:
             return
-        if digest_of(names) != self._only.collected:
+        if digest_of([item.nodeid for item in items]) != self._only.collected:
             self._channel.send({"event": "recollected"})
             return
         items[:] = [item for item in items if item.nodeid in self._only.tests]
+
+    def go_on(self, channel: Channel, probe: Probe, only: Only | None, items: list[pytest.Item]) -> None:
+        """From here on for another job: what was told of the collection is told there again."""
+        if isinstance(self._channel, Kept):
+            for line in self._channel.lines:
+                channel.send(line)
+        self._channel, self._probe, self._only = channel, probe, only
+        self._choose(items)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
@@ -100,6 +140,8 @@ class Facts:
         self._take_outside()
         self._phases, self._sections = [], []
         self._channel.send({"event": "start", "test": item.nodeid})
+        if self._stir:
+            stir(item.nodeid)
         streams = random_streams() if self._probe.mapped else []
         begin = perf_counter()
         yield
@@ -174,7 +216,7 @@ class Facts:
             return
         self._channel.send({"event": "interrupt", "exception": exception_fact(excinfo.value, self._root)})
 
-    def send(self, record: dict[str, Any]) -> None:
+    def send(self, record: Mapping[str, Any]) -> None:
         """Passes a line of another part to the same file."""
         self._channel.send(record)
 

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
 from resource import struct_rusage
 from time import monotonic, sleep
 from typing import Any
@@ -28,8 +27,8 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _KILL_SECONDS = 10.0
 
 
-def lead(name: str, job: Job, work: Callable[[], None], events: Channel, parent: int) -> None:
-    """Runs `work` in a new process of its own session; reports its start and its end. Never returns."""
+def guard(name: str, job: Job, events: Channel, parent: int) -> None:
+    """Forks the job's process and guards it; reports its start and its end. Returns only in the job's process."""
     _bind_to_parent(parent)
     os.setsid()
     _without_input()
@@ -42,11 +41,8 @@ def lead(name: str, job: Job, work: Callable[[], None], events: Channel, parent:
     child = os.fork()
     if child == 0:
         events.close()
-        _become(job, writer, me)
-        try:
-            work()
-        finally:
-            hard_exit(127)
+        _become(writer, me)
+        return
     os.close(writer)
     events.send({"event": "start", "job": name, "pid": child, "leader": me})
     pump = _Pump(reader, job["output"], job["output_limit"])
@@ -56,6 +52,17 @@ def lead(name: str, job: Job, work: Callable[[], None], events: Channel, parent:
     pump.drain()
     events.send(_exit_event(name, status, usage, seconds, strays, pump.dropped))
     hard_exit(0)
+
+
+def become_guarded(parent: int, output: str) -> None:
+    """Makes this process one that dies with `parent`, has no input, and writes into the file `output`."""
+    _bind_to_parent(parent)
+    os.setsid()
+    _without_input()
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def _without_input() -> None:
@@ -83,7 +90,7 @@ def _bind_to_parent(parent: int) -> None:
         hard_exit(1)
 
 
-def _become(job: Job, writer: int, leader: int) -> None:
+def _become(writer: int, leader: int) -> None:
     """The child's first steps: own session, no input, bounded output, the signals of a fresh process."""
     _bind_to_parent(leader)
     os.setsid()

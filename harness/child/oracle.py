@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 from fastlora_verify.harness.child.answers import EVERY, answers, missing, not_run
 from fastlora_verify.harness.child.channel import Channel, hard_exit
@@ -12,8 +12,8 @@ from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.place import Job, enter, probe_of
 
 
-def run(job: Job) -> None:
-    """One line an answer, `{"event": "oracle", …}`, then the end line. Never returns."""
+def run(job: Job) -> NoReturn:
+    """One line an answer, `{"event": "oracle", …}`, then the end line."""
     channel = Channel.to_file(job["facts"])
     enter(job)
     probe_of(job)

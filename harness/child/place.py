@@ -26,6 +26,10 @@ mapped      {path: lines}: functions whose running is told test by test
 only        {"tests", "collected"} or null: the tests to run, and the digest of all that they were chosen from
 printed     whether what tests print is told
 sweep       null, or what `sweep.py` needs to run one test under one seed
+stir        whether every test begins with random states of its own
+libraries   whether the modules are told that the tests imported from elsewhere than the copy
+preload     for a host: modules to import before anything is collected
+cache       pytest's cache folder
 watch       files, relative to the copy, whose failing import is reported
 modules     dotted names that must come from the copy
 gpu_marker  the marker of tests that need a card
@@ -76,4 +80,25 @@ def foreign_modules(job: Job) -> dict[str, str]:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and not os.path.realpath(file).startswith(job["copy"] + os.sep):
             found[name] = file
+    return found
+
+
+def files_in_memory(copy: str) -> list[str]:
+    """The copy's files that modules were made of, relative to it."""
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and (real := os.path.realpath(file)).startswith(copy + os.sep):
+            found.add(os.path.relpath(real, copy).replace(os.sep, "/"))
+    return sorted(found)
+
+
+def libraries_since(before: frozenset[str], copy: str) -> list[str]:
+    """Modules that were imported since, from files that are not the copy's, in their order."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        known = name in before or name.partition(".")[0] in ("__main__", "__mp_main__", "fastlora_verify")
+        if not known and isinstance(file, str) and not os.path.realpath(file).startswith(copy + os.sep):
+            found.append(name)
     return found

@@ -4,33 +4,61 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import pytest
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact
-from fastlora_verify.harness.child.facts import Facts
-from fastlora_verify.harness.child.place import Job, enter, foreign_modules, probe_of
+from fastlora_verify.harness.child.facts import Facts, Line
+from fastlora_verify.harness.child.place import Job, enter, foreign_modules, libraries_since, probe_of
 from fastlora_verify.harness.child.probe import Probe
 from fastlora_verify.harness.child.selection import Only
 from fastlora_verify.harness.child.sweep import Sweep
 
 
-def run(job: Job) -> None:
-    """Never returns: what the tests left behind must not run on, nor interpreter exit decide an outcome."""
+def run(job: Job) -> NoReturn:
+    """What the tests left behind must not run on, nor interpreter exit decide an outcome."""
     channel = Channel.to_file(job["facts"])
     enter(job)
+    before = frozenset(sys.modules)
     probe = probe_of(job)
-    only = Only(frozenset(job["only"]["tests"]), job["only"]["collected"]) if job["only"] else None
-    facts = Facts(channel, probe, job["copy"], job["gpu_marker"], only=only, printed=job["printed"])
+    facts = Facts(
+        channel,
+        probe,
+        job["copy"],
+        job["gpu_marker"],
+        only=only_of(job),
+        printed=job["printed"],
+        stirred=job["stir"],
+    )
     plugins = [facts, Sweep(channel, job)] if job["sweep"] else [facts]
+    status = session(job, plugins, channel)
+    libraries = {"libraries": libraries_since(before, job["copy"])} if job["libraries"] else {}
+    finish(job, channel, facts, probe, status, libraries)
+
+
+def only_of(job: Job) -> Only | None:
+    """The tests that the job names, or None for all."""
+    only = job["only"]
+    return Only(frozenset(only["tests"]), only["collected"]) if only else None
+
+
+def session(job: Job, plugins: list[Any], channel: Line) -> int:
+    """pytest's status; what escapes it ends the process."""
     sys.argv = ["pytest", *job["args"]]
     try:
-        status = int(pytest.main(list(job["args"]), plugins=plugins))
+        return int(pytest.main(list(job["args"]), plugins=plugins))
     except BaseException as error:
         channel.send({"event": "escaped", "exception": exception_fact(error, job["copy"])})
         hard_exit(1)
-    channel.send(end_line(job, facts, probe, status))
+
+
+def finish(
+    job: Job, channel: Line, facts: Facts, probe: Probe, status: int, more: Mapping[str, Any] | None = None
+) -> NoReturn:
+    """The last line, and the end of the process."""
+    channel.send(end_line(job, facts, probe, status) | dict(more or {}))
     sys.stdout.flush()
     sys.stderr.flush()
     hard_exit(0)
@@ -57,8 +85,8 @@ def main() -> None:
     run_job(job)
 
 
-def run_job(job: Job) -> None:
-    """Runs a job of either kind; never returns."""
+def run_job(job: Job) -> NoReturn:
+    """Runs a job of either kind."""
     if job["kind"] == "oracle":
         from fastlora_verify.harness.child import oracle
 

@@ -5,7 +5,8 @@ It reads JSON lines on stdin and writes JSON lines on stdout.
 | line in | meaning |
 | --- | --- |
 | first line | `libraries`, `fork`, `scratch` |
-| `{"job": name, "file": path}` | start it; `place.Job` says what is in the file |
+| `{"host": name, "file": path}` | start a process that collects the tests, see `host.py` |
+| `{"job": name, "file": path, "host": name or null}` | start it; `place.Job` says what is in the file |
 | `{"kill": name}` | end it and all that it started |
 | `{"bye": true}` | all is well, leave `scratch` alone |
 
@@ -14,74 +15,46 @@ It reads JSON lines on stdin and writes JSON lines on stdout.
 | ready | `mode` ("fork" or "spawn"), `reason` for spawn, `failed` imports |
 | start, exit | of a job, written by its leader |
 | lost | a leader died without a word |
+| hosted, unhosted | of a host, written by itself; unhosted also when it died |
 
 When stdin ends without a goodbye the parent is gone: every job is killed and `scratch` removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
-import select
 import shutil
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from time import monotonic, sleep
-from typing import Any
+from typing import Any, NoReturn
 
-from fastlora_verify.harness.child.channel import Channel, private_fd
-from fastlora_verify.harness.child.leader import lead
+from fastlora_verify.harness.child.channel import Channel, hard_exit, private_fd
+from fastlora_verify.harness.child.leaders import Leaders
+from fastlora_verify.harness.child.lines import Lines
 from fastlora_verify.harness.child.threads import reason_not_to_fork
-
-_CLOSE_SECONDS = 15.0
 
 
 def main() -> None:
     """Serves jobs until stdin ends."""
     events = Channel(private_fd(1), vital=False)
     os.dup2(2, 1)  # what a library prints while it is imported must not get between the lines
-    lines = _Lines(0)
+    lines = Lines(0)
     config = lines.first()
     server = _Server(events, config)
     events.send({"event": "ready", **server.warm_up()})
     server.serve(lines)
 
 
-class _Lines:
-    """Complete lines of a file descriptor, as JSON."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._rest = b""
-        self.ended = False
-
-    def first(self) -> dict[str, Any]:
-        """Waits for the first line."""
-        while not self.ended:
-            for line in self.read(3600.0):
-                return line
-        raise SystemExit(0)
-
-    def read(self, seconds: float) -> Iterator[dict[str, Any]]:
-        """The lines that are there, or that come within `seconds`."""
-        if b"\n" not in self._rest and select.select([self._fd], [], [], seconds)[0]:
-            data = os.read(self._fd, 1 << 16)
-            self.ended = not data
-            self._rest += data
-        while b"\n" in self._rest:
-            line, _, self._rest = self._rest.partition(b"\n")
-            yield json.loads(line)
-
-
 class _Server:
     def __init__(self, events: Channel, config: dict[str, Any]) -> None:
         self._events = events
         self._config = config
-        self._leaders: dict[int, str] = {}
+        self._leaders = Leaders(events)
+        self._hosts: dict[str, _Host] = {}
         self._orderly = False
 
     def warm_up(self) -> dict[str, Any]:
@@ -100,61 +73,89 @@ class _Server:
         gc.freeze()
         return {"mode": "spawn" if reason else "fork", "reason": reason, "failed": failed}
 
-    def serve(self, lines: _Lines) -> None:
+    def serve(self, lines: Lines) -> None:
         """Until stdin ends; then every job is ended."""
         while not lines.ended:
             for line in lines.read(0.2):
                 self._obey(line)
-            self._reap()
+            self._leaders.reap(self._forget_host)
         self._close()
 
     def _obey(self, line: dict[str, Any]) -> None:
-        if "job" in line:
+        if "kill" in line:
+            self._leaders.kill(line["kill"])
+            for host in self._hosts.values():
+                host.tell(line)
+        elif line.get("job") and line.get("host") in self._hosts:
+            self._hosts[line["host"]].tell(line)
+        elif "job" in line:
             self._start(line["job"], line["file"])
-        elif "kill" in line:
-            for pid, name in self._leaders.items():
-                if name == line["kill"]:
-                    os.kill(pid, signal.SIGTERM)
+        elif "host" in line:
+            self._start_host(line["host"], line["file"])
         self._orderly = self._orderly or "bye" in line
 
     def _start(self, name: str, path: str) -> None:
-        with open(path, encoding="utf-8") as file:
-            job = json.load(file)
+        job = _read(path)
+        if self._leaders.start(name, job):
+            try:
+                _work(job)
+            finally:
+                hard_exit(127)
+
+    def _start_host(self, name: str, path: str) -> None:
+        job = _read(path)
         parent = os.getpid()
+        commands, writer = os.pipe()
         pid = os.fork()
         if pid:
-            self._leaders[pid] = name
+            os.close(commands)
+            self._hosts[name] = _Host(pid, private_fd(writer))
+            os.close(writer)
             return
         try:
-            lead(name, job, _work(job), self._events, parent)
+            os.close(writer)
+            for host in self._hosts.values():
+                os.close(host.commands)
+            from fastlora_verify.harness.child.host import serve
+
+            serve(name, job, private_fd(commands), self._events, parent)
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(1)
+            hard_exit(127)
 
-    def _reap(self) -> None:
-        while self._leaders:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            name = self._leaders.pop(pid, None)
-            if name is not None and status != 0:
-                self._events.send({"event": "lost", "job": name})
+    def _forget_host(self, pid: int) -> None:
+        for name, host in list(self._hosts.items()):
+            if host.pid == pid:
+                os.close(self._hosts.pop(name).commands)
+                self._events.send({"event": "unhosted", "host": name, "reason": "the process that collects ended"})
 
     def _close(self) -> None:
-        deadline = monotonic() + _CLOSE_SECONDS
-        while self._leaders and monotonic() < deadline:
-            for pid in self._leaders:
-                os.kill(pid, signal.SIGTERM)
-            sleep(0.05)
-            self._reap()
-        for pid in self._leaders:
-            os.kill(pid, signal.SIGKILL)
+        for host in self._hosts.values():
+            os.close(host.commands)  # it ends its jobs and itself; at the latest when this process ends
+        self._leaders.close()
+        for host in self._hosts.values():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(host.pid, 0)
         if not self._orderly and self._config["scratch"]:
             shutil.rmtree(self._config["scratch"], ignore_errors=True)
+
+
+class _Host:
+    def __init__(self, pid: int, commands: int) -> None:
+        self.pid = pid
+        self.commands = commands
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Passes a line on; a host that died is told of elsewhere."""
+        with contextlib.suppress(OSError):
+            os.write(self.commands, json.dumps(line).encode() + b"\n")
+
+
+def _read(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        job: dict[str, Any] = json.load(file)
+    return job
 
 
 def _import_pytest() -> None:
@@ -173,19 +174,15 @@ def _reason_not_to_fork() -> str:
     return reason_not_to_fork()
 
 
-def _work(job: dict[str, Any]) -> Callable[[], None]:
+def _work(job: dict[str, Any]) -> NoReturn:
     """What the job's process does: another program, or the job in this very process."""
     command: list[str] | None = job["exec"]
-    if command is None:
-        from fastlora_verify.harness.child.suite import run_job
-
-        return lambda: run_job(job)
-
-    def execute() -> None:
+    if command is not None:
         os.chdir(job["copy"])
         os.execve(command[0], command, job["full_env"])
+    from fastlora_verify.harness.child.suite import run_job
 
-    return execute
+    run_job(job)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.errors import NoDevice, PythonError, RedControl
+from fastlora_verify.harness.errors import NoDevice, NothingToRun, PythonError, RedControl
 from fastlora_verify.harness.plan import Column, Counts
 from fastlora_verify.harness.run import run_columns
 from runner_trees import CPU, Recorder, copy_of, mutant_of, options_for, run_one, target_of
@@ -41,19 +41,23 @@ def test_a_suite_that_fails_unmutated_is_red_and_runs_no_mutant(tmp_path: Path) 
     ("tests", "extra", "problem"),
     [
         ("import pytest\n\n@pytest.mark.skip\ndef test(): pass\n", (), "no test passed (1 skipped)"),
-        ("", (), "no test ran"),
-        ("def test(): pass\n", ("-k", "nothing"), "no test ran"),
         ("import nowhere\n", (), "1 error; the first: tests/test_it.py"),
         ("def test(): pass\n", ("--no-such-option",), "unrecognized arguments: --no-such-option"),
         ("import os\n\ndef test(): os._exit(0)\n", (), "the suite did not end: status 0"),
     ],
-    ids=["all skipped", "empty", "deselected", "no import", "usage", "exits"],
+    ids=["all skipped", "no import", "usage", "exits"],
 )
 def test_red_suites(tmp_path: Path, tests: str, extra: tuple[str, ...], problem: str) -> None:
     root = small_tree(tmp_path, tests)
     with pytest.raises(RedControl) as red:
         run_one(target_of(root), [], options_for(tmp_path, pytest_extra=extra))
     assert problem in str(red.value)
+
+
+@pytest.mark.parametrize(("tests", "extra"), [("", ()), ("def test(): pass\n", ("-k", "nothing"))])
+def test_no_test_at_all_is_nothing_to_run(tmp_path: Path, tests: str, extra: tuple[str, ...]) -> None:
+    with pytest.raises(NothingToRun, match="pytest collects no test"):
+        run_one(target_of(small_tree(tmp_path, tests)), [], options_for(tmp_path, pytest_extra=extra))
 
 
 def test_tests_that_are_not_there_are_red(tmp_path: Path) -> None:

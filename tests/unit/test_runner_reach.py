@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
+from fastlora_verify.harness.dependence import Chain
 from fastlora_verify.harness.evidence import Case, SuiteFacts
 from fastlora_verify.harness.plan import Counts
-from fastlora_verify.harness.reach import Reach, changed_functions, completed, dependence, half, mapped_lines
+from fastlora_verify.harness.reach import Reach, changed_functions, completed, mapped_lines
 
 SOURCE = """\
 import functools
@@ -120,20 +121,22 @@ def test_a_run_of_all_tests_and_one_that_broke_off_are_left_as_they_are(run: dic
     assert completed(part, facts(case("a"), case("b"))) is part
 
 
-def test_half_of_the_tests_is_every_second_one() -> None:
-    assert half(facts(case("a"), case("b"), case("c"), case("d"))).tests == ("b", "d")
+def test_what_a_test_finds_made_by_another_it_makes_itself_when_that_one_is_not_run() -> None:
+    """A cache that the first test fills: the second runs the function only where the first did not."""
+    reach = Reach({"m.py": SOURCE}, facts(case("a", ONE), case("b")), (facts(case("b", ONE)), facts(case("a", ONE))))
+    chosen = reach.chosen({"m.py": SOURCE.replace("x + 1", "x - 1")})
+    assert chosen is not None
+    assert chosen.tests == ("a", "b")
 
 
-@pytest.mark.parametrize(
-    ("alone", "dependent"),
-    [
-        (case("b", streams=("1", "2")), True),  # draws, from another state, and ends elsewhere
-        (case("b", streams=("1", "9")), False),  # seeds itself: the same state in the end
-        (case("b", streams=("1", "1")), False),  # draws nothing
-        (case("b", category="failed", streams=("7", "9")), True),  # fares otherwise
-        (case("b", streams=("7", "9")), False),
-    ],
-)
-def test_a_test_that_depends_on_those_before_it_is_found(alone: Case, dependent: bool) -> None:
-    whole = facts(case("a"), case("b", streams=("7", "9")))
-    assert bool(dependence(whole, facts(alone))) is dependent
+def test_a_test_that_draws_what_a_chosen_one_left_is_chosen_too() -> None:
+    baseline = facts(case("a"), case("b", ONE), case("c"), case("d"), case("e"))
+    chains = (Chain("d", ("b", "c"), ("b",)), Chain("e", ("c",), ()))
+    chosen = Reach({"m.py": SOURCE}, baseline, chains=chains).chosen({"m.py": SOURCE.replace("x + 1", "x - 1")})
+    assert chosen is not None
+    assert chosen.tests == ("b", "d")
+
+
+def test_what_is_read_before_the_first_test_may_count_for_any() -> None:
+    baseline = facts(case("a", ONE), case("b"), early=True)
+    assert Reach({"m.py": SOURCE}, baseline).chosen({"m.py": SOURCE.replace("x + 1", "x - 1")}) is None
