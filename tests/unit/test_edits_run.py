@@ -130,6 +130,20 @@ def test_the_report_says_how_each_is_made_again(place: Path, mutants: dict[str, 
     assert git(place / "tiny", "status", "--porcelain") == "M src/tiny/kernel.py"
 
 
+@pytest.mark.slow
+def test_what_cannot_be_seen_beforehand_is_not_viable_and_never_killed(tmp_path: Path) -> None:
+    """A name that a function may bind, and doesn't: every failure is a NameError."""
+    kernel = Path(shutil.copytree(TINY, tmp_path / "tiny")) / "src" / "tiny" / "kernel.py"
+    kernel.write_text(f"{kernel.read_text()}\n\ndef bind():\n    global made\n    made = 1\n")
+    edit = ("--insert", "if made: return original(x)", "--at", ENTRY)
+    done = command(tmp_path, "mutate", *edit, "--target", "tiny", "--no-oracles", "--json", "run.json")
+    assert done.returncode == 3, done.stderr
+    (mutant,) = loads((tmp_path / "run.json").read_text()).mutants
+    result = mutant.results["head:cpu"]
+    assert (result.status, result.failed) == ("not-viable", 3)
+    assert result.note == "the mutant is broken, not wrong: NameError: name 'made' is not defined"
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
