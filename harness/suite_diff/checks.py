@@ -86,7 +86,12 @@ class Body:
     place: Place
     checks: list[Check] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
-    locals: set[str] = field(default_factory=set)
+    locals: dict[tuple[str, str], set[str]] = field(default_factory=dict)  # by function; the test's own is ("", "")
+
+    def note(self, scope: tuple[str, str], frame: Frame) -> None:
+        """Remembers the names that a function binds."""
+        own = ("", "") if scope == self.place.key else scope
+        self.locals.setdefault(own, set()).update(frame.hidden)
 
 
 @dataclass(frozen=True)
@@ -109,19 +114,19 @@ def read_test(sources: Sources, place: Place, owner: tuple[Module, str] | None) 
     return body
 
 
-def module_skips(sources: Sources, module: Module) -> list[Skip]:
-    """Skips that a whole file makes while it is imported."""
+def module_body(sources: Sources, module: Module) -> Body:
+    """What a whole file asserts, and where it skips, while it is imported."""
     body = Body(Place(module, "", ast.FunctionDef("", ast.arguments([], [], None, [], [], None, []), [], [])))
     rest = [s for s in module.tree.body if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
     _block(body, rest, _Here(Frame(sources, module)))
-    return body.skips
+    return body
 
 
 def _function(body: Body, place: Place, frame: Frame) -> None:
     if place.key in frame.stack or len(frame.stack) >= DEEPEST:
         return
     frame = with_locals(place.node, replace(frame, stack=(*frame.stack, place.key)))
-    body.locals |= frame.hidden
+    body.note(place.key, frame)
     _block(body, place.node.body, _Here(frame))
 
 
@@ -248,7 +253,7 @@ def _helper(body: Body, call: ast.Call, place: Place, here: _Here) -> None:
         return
     given, wide = (_given(call, frame) for frame in (here.frame, here.frame.written_out))
     frame = enter(given, place, here.frame, written_out=wide)
-    body.locals |= frame.hidden
+    body.note(place.key, frame)
     _block(body, place.node.body, _Here(frame, here.guards, here.rows, Via(place, call)))
 
 

@@ -124,7 +124,7 @@ def _widens(item: Item, other: Item) -> bool:
     return mine <= theirs
 
 
-def new_skips(old: Item, new: Item) -> list[tuple[str, str]]:
+def skips_added(old: Item, new: Item) -> list[tuple[str, str]]:
     """Marks that skip or excuse the test, which it had not."""
     before = Counter(name for name, _ in old.marks if name in SKIPPING)
     found = []

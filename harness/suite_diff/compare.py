@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fastlora_verify.harness.suite_diff import words
-from fastlora_verify.harness.suite_diff.checks import module_skips, read_test
-from fastlora_verify.harness.suite_diff.collected import Item, arms, marker_names, new_skips
+from fastlora_verify.harness.suite_diff.checks import module_body, read_test
+from fastlora_verify.harness.suite_diff.collected import Item, arms, marker_names, skips_added
 from fastlora_verify.harness.suite_diff.moved import moved, nearest
-from fastlora_verify.harness.suite_diff.pairing import paired, skips
+from fastlora_verify.harness.suite_diff.pairing import new_skips, paired
 from fastlora_verify.harness.suite_diff.places import Side, changed_files, leans_on, owner_of, place_of
 from fastlora_verify.harness.suite_diff.skip_marks import changed_conditions
 from fastlora_verify.harness.suite_diff.sources import Place
@@ -122,9 +122,9 @@ def _arms_and_marks(tests: list[_Test], out: Compared) -> None:
 
 def _marks(before: Item, after: Item) -> Iterator[tuple[str, ...]]:
     """(kind, name, text) of marks that came or went; to be left out by the target's own arguments counts as one."""
-    for name, text in new_skips(before, after):
+    for name, text in skips_added(before, after):
         yield "skip-added", name, text
-    for name, text in new_skips(after, before):
+    for name, text in skips_added(after, before):
         yield "skip-removed", name, text
     if before.selected and not after.selected:
         yield "skip-added", "deselected", ""
@@ -154,7 +154,7 @@ def _sources(tests: list[_Test], old: Side, new: Side, out: Compared) -> None:
             found.changed(pair, ids)
         for check in result.removed:
             found.removed(check, other, result.added, ids)
-        for skip in skips(one.skips, other.skips)[1]:
+        for skip in new_skips(one, other):
             found.skip(skip, ids)
         for change in changed_conditions(old.sources, new.sources, before, after):
             found.condition(change, after, ids)
@@ -162,7 +162,7 @@ def _sources(tests: list[_Test], old: Side, new: Side, out: Compared) -> None:
         first, second = old.sources.module(path), new.sources.module(path)
         if first is not None and second is not None and path.endswith(".py"):
             ids = [item.test for item in old.collection.items if item.file == path]
-            for skip in skips(module_skips(old.sources, first), module_skips(new.sources, second))[1] if ids else ():
+            for skip in new_skips(module_body(old.sources, first), module_body(new.sources, second)) if ids else ():
                 found.skip(skip, ids)
     out.findings += found.findings()
     for path, why in new.sources.broken.items():

@@ -9,32 +9,34 @@ number has no direction.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from fastlora_verify.harness.suite_diff.added import alternative, nearness, slack
 from fastlora_verify.harness.suite_diff.assertions import CLOSENESS, TOLERANCES, callee
 from fastlora_verify.harness.suite_diff.numbers import EITHER, number
 from fastlora_verify.harness.suite_diff.operands import (
+    ACCEPTED,
     EXACT,
-    alternatives_of,
     by_key,
     choices,
     is_approx,
     is_literal,
     is_row,
-    operands_of,
     raising,
     sign_of,
-    without_number,
 )
-from fastlora_verify.harness.suite_diff.ways import Change, Renamed, Unlike, Way, changed, for_cases, way_of
+from fastlora_verify.harness.suite_diff.ways import (
+    Change,
+    Renamed,
+    Unlike,
+    Way,
+    changed,
+    for_cases,
+    numbers_changed,
+    way_of,
+)
 
-_ACCEPTED: Mapping[type[ast.cmpop], frozenset[str]] = {
-    ast.Lt: frozenset({"less"}),
-    ast.LtE: frozenset({"less", "equal"}),
-    ast.Eq: frozenset({"equal"}),
-    ast.NotEq: frozenset({"less", "more"}),
-}
 _CARRYING = {"max", "min", "float", "int", "sum", "round", "tensor", "as_tensor", EITHER}
 
 
@@ -52,77 +54,35 @@ class _Comparison:
     def pair(self, old: ast.expr, new: ast.expr, value: int, truth: int) -> Iterator[Change]:
         one, other = number(old), number(new)
         if one is not None and other is not None:
-            return iter(_numbers(one, other, old, new, value))
+            return iter(numbers_changed(one, other, old, new, value))
         if isinstance(old, ast.UnaryOp) and isinstance(new, ast.UnaryOp) and type(old.op) is type(new.op):
             turn = -1 if isinstance(old.op, ast.Not | ast.USub) else 1
             return self.pair(old.operand, new.operand, turn * value, turn * truth)
-        for kind, method in _METHODS:
-            if isinstance(old, kind) and isinstance(new, kind):
-                saved = dict(self._names.pairs)
-                try:
-                    return iter(list(method(self, old, new, value, truth)))
-                except Unlike:
-                    self._names.pairs = saved
-                    break
-        else:
-            if type(old) is type(new):
-                saved = dict(self._names.pairs)
-                try:
-                    return iter(list(self._generic(old, new, value, truth)))
-                except Unlike:
-                    self._names.pairs = saved
+        method = next((m for kind, m in _METHODS if isinstance(old, kind) and isinstance(new, kind)), None)
+        if method is not None or type(old) is type(new):
+            saved = dict(self._names.pairs)
+            try:
+                return iter(list((method or _Comparison._generic)(self, old, new, value, truth)))
+            except Unlike:
+                self._names.pairs = saved
         return iter(self._otherwise(old, new, value, truth))
 
     def _otherwise(self, old: ast.expr, new: ast.expr, value: int, truth: int) -> list[Change]:
         """Different kinds of expression, of which one may still be the other with something added."""
         if truth and value == 0:
-            found = self._disjunction(old, new, truth) or self._equality(old, new, truth)
+            found = alternative(old, new, truth, self._same) or nearness(old, new, truth, self._same)
             if found:
                 return found
         if value:
-            slack = self._slack(old, new, value)
-            if slack is not None:
-                return slack
+            grown = slack(old, new, value, self.pair)
+            if grown is not None:
+                return grown
             choice = choices(old, new, value, self._names.cases)
             if choice is not None:
                 return choice
             if number(old) is not None or number(new) is not None:
                 return [changed(Way.UNTOLD, old, new)]
         raise Unlike
-
-    def _slack(self, old: ast.expr, new: ast.expr, value: int) -> list[Change] | None:
-        """`ref` and `2 * ref`, `ref` and `ref + 1e-3`: a bound that got, or lost, a factor or a term."""
-        for whole, part, way in ((new, old, 1), (old, new, -1)):
-            for rest, extra, neutral, turn in without_number(whole):
-                try:
-                    first, second = (part, rest) if way == 1 else (rest, part)
-                    changes = list(self.pair(first, second, value, 0))
-                except Unlike:
-                    continue
-                if any(change.way is Way.UNTOLD for change in changes):
-                    continue
-                if extra == neutral:
-                    return changes
-                grows = (extra > neutral) == (turn * way > 0)
-                return [*changes, changed(way_of(1 if grows else -1, value), old, new)]
-        return None
-
-    def _disjunction(self, old: ast.expr, new: ast.expr, truth: int) -> list[Change]:
-        """An alternative added or taken away."""
-        olds, news = alternatives_of(old), alternatives_of(new)
-        for few, many, way in ((olds, news, 1), (news, olds, -1)):
-            if len(few) < len(many) and all(any(self._same(a, b) for b in many) for a in few):
-                return [changed(way_of(way, truth), old, new)]
-        return []
-
-    def _equality(self, old: ast.expr, new: ast.expr, truth: int) -> list[Change]:
-        """`a == b` and `allclose(a, b)`, either way round."""
-        first, second = operands_of(old), operands_of(new)
-        if first is None or second is None or first[2] == second[2]:
-            return []
-        if not any(self._same(first[0], a) and self._same(first[1], b) for a, b in (second[:2], second[1::-1])):
-            return []
-        return [changed(way_of(1 if second[2] else -1, truth), old, new)]
 
     def _same(self, old: ast.expr, new: ast.expr) -> bool:
         saved = dict(self._names.pairs)
@@ -139,9 +99,9 @@ class _Comparison:
         left, right = old.left, old.comparators[0]
         sides = (new.left, new.comparators[0])
         if one is not other:
-            if one not in _ACCEPTED or other not in _ACCEPTED:
+            if one not in ACCEPTED or other not in ACCEPTED:
                 raise Unlike
-            was, now = _ACCEPTED[one], _ACCEPTED[other]
+            was, now = ACCEPTED[one], ACCEPTED[other]
             if not (was < now or now < was):
                 raise Unlike
             yield changed(way_of(1 if was < now else -1, truth), old, new)
@@ -196,8 +156,11 @@ class _Comparison:
             signs = (value, 0 if base is None else value if base > 1 else -value)
         elif not isinstance(old.op, ast.Add):
             signs = (0, 0)
-        yield from self.pair(old.left, new.left, signs[0], 0)
-        yield from self.pair(old.right, new.right, signs[1], 0)
+        for one, other, sign in ((old.left, new.left, signs[0]), (old.right, new.right, signs[1])):
+            changes = list(self.pair(one, other, sign, 0))
+            if changes and value and not sign:
+                raise Unlike  # of a remainder, say, nobody knows what a greater number does
+            yield from changes
 
     def _call(self, old: ast.Call, new: ast.Call, value: int, truth: int) -> Iterator[Change]:
         name = callee(old)
@@ -334,12 +297,5 @@ _METHODS: Sequence[tuple[type[ast.expr], Callable[..., Iterator[Change]]]] = (
     (ast.Name, _Comparison._name),
     (ast.GeneratorExp, _Comparison._generators),
     (ast.ListComp, _Comparison._generators),
+    (ast.SetComp, _Comparison._generators),
 )
-
-
-def _numbers(one: float, other: float, old: ast.expr, new: ast.expr, value: int) -> list[Change]:
-    if one == other:
-        return []
-    if not value:
-        return [changed(Way.EXPECTED, old, new)]
-    return [changed(way_of(1 if other > one else -1, value), old, new)]

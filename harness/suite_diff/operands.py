@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fastlora_verify.harness.suite_diff.assertions import callee
 from fastlora_verify.harness.suite_diff.numbers import EITHER, number
 from fastlora_verify.harness.suite_diff.tables import ROW
 from fastlora_verify.harness.suite_diff.ways import Change, Unlike, Way, changed, for_cases, way_of
 
+# What each comparison accepts: the left side less than the right, equal to it, more.
+ACCEPTED: Mapping[type[ast.cmpop], frozenset[str]] = {
+    ast.Lt: frozenset({"less"}),
+    ast.LtE: frozenset({"less", "equal"}),
+    ast.Eq: frozenset({"equal"}),
+    ast.NotEq: frozenset({"less", "more"}),
+}
 EXACT = {"equal", "array_equal", "assert_array_equal", "assert_equal"}
 
 

@@ -46,8 +46,7 @@ class Paired:
 def paired(old: Body, new: Body) -> Paired:
     """Sets the assertions of a test against those of the same test later."""
     olds, news = _distinct(old.checks), list(new.checks)
-    gone, come = frozenset(old.locals - new.locals), frozenset(new.locals - old.locals)
-    names = Renamed(gone, come, cases=_cases(old))
+    names = _renamed(old, new)
     changed: list[Pair] = []
     for form in (_form, _written_out):
         changed += [pair for pair in _equal(olds, news, names, form) if pair.changes]
@@ -57,25 +56,50 @@ def paired(old: Body, new: Body) -> Paired:
     return Paired(tuple(changed), tuple(olds), tuple(news))
 
 
-def skips(old: Sequence[Skip], new: Sequence[Skip]) -> tuple[list[Skip], list[Skip]]:
-    """Calls that skip, taken away and added; one that only moved, or is made under the same condition, is neither."""
-    before, after = list(old), list(new)
-    for same in (_same_skip, _same_text):
+def _renamed(old: Body, new: Body) -> Renamed:
+    """Which names may have become others: those that a function binds on one side only."""
+    gone, come = (
+        {name for scope, names in one.locals.items() for name in names - other.locals.get(scope, set())}
+        for one, other in ((old, new), (new, old))
+    )
+    return Renamed(frozenset(gone), frozenset(come), cases=_cases(old))
+
+
+def new_skips(old: Body, new: Body) -> list[Skip]:
+    """Calls that skip and did not; one that only moved, or is made under the same condition or a narrower one, did."""
+    names, before, after = _renamed(old, new), list(old.skips), list(new.skips)
+    for same in (_same_skip, _narrower_skip):
         for skip in list(before):
-            match = next((other for other in after if same(skip, other)), None)
+            match = next((other for other in after if same(skip, other, names)), None)
             if match is not None:
                 before.remove(skip)
                 after.remove(match)
-    return before, after
+    return after
 
 
-def _same_skip(one: Skip, other: Skip) -> bool:
-    return (one.text, one.guards) == (other.text, other.guards)
+def _same_skip(one: Skip, other: Skip, names: Renamed) -> bool:
+    """Under the same condition; the reason may be another one, but not the module that is imported."""
+    lost = _without(one.guards, other.guards, names)
+    got = _without(other.guards, one.guards, names, back=True)
+    return not (lost or got) and (one.text == other.text or _same_module(one, other, names))
 
 
-def _same_text(one: Skip, other: Skip) -> bool:
-    """The same call, under at least the conditions that it had."""
-    return one.guards == other.guards or (one.text == other.text and set(one.guards) <= set(other.guards))
+def _same_module(one: Skip, other: Skip, names: Renamed) -> bool:
+    calls = [ast.parse(skip.text, mode="eval").body for skip in (one, other)]
+    modules = [
+        c.args[0] if isinstance(c, ast.Call) and c.args and "importorskip" in ast.unparse(c.func) else None
+        for c in calls
+    ]
+    if modules[0] is None or modules[1] is None:
+        return modules == [None, None]
+    try:
+        return not compare(modules[0], modules[1], _copy(names))
+    except Unlike:
+        return False
+
+
+def _narrower_skip(one: Skip, other: Skip, names: Renamed) -> bool:
+    return one.text == other.text and not _without(one.guards, other.guards, names)
 
 
 def _distinct(checks: Sequence[Check]) -> list[Check]:
@@ -168,27 +192,32 @@ def _same_statement(olds: list[Check], news: list[Check], names: Renamed) -> Ite
     Where the helper itself is as it was, its call is another; where it isn't, its arguments had to change.
     """
     for old in list(olds):
-        same = [new for new in news if _is_same(old, new, names)]
+        same = [
+            (len(changes), new.line, new, changes)
+            for new in news
+            if (changes := _plain_changes(old, new, names)) is not None
+        ]
         if not same:
             continue
-        new = min(same, key=lambda other: (other.via.call.lineno if other.via else 0, other.line))
+        _, _, new, changes = min(same, key=lambda entry: entry[:2])
         olds.remove(old)
         news.remove(new)
-        changes = list(around(old, new, names))
         assert old.via is not None and new.via is not None
+        changes += around(old, new, names)
         if old.via.source == new.via.source:
             was, now = old.via.call, new.via.call
             changes.append(Change(Way.UNTOLD, ast.unparse(was), ast.unparse(now), was, now, call=True))
         yield Pair(old, new, tuple(changes))
 
 
-def _is_same(old: Check, new: Check, names: Renamed) -> bool:
+def _plain_changes(old: Check, new: Check, names: Renamed) -> list[Change] | None:
+    """What changed in one statement of one helper, its arguments aside but for bounds; None if it is another one."""
     if old.via is None or new.via is None or old.shown != new.shown or old.via.place.scope != new.via.place.scope:
-        return False
+        return None
     try:
-        return not compare(old.plain, new.plain, _copy(names))
+        return compare(old.plain, new.plain, _copy(names))
     except Unlike:
-        return False
+        return None
 
 
 def _copy(names: Renamed) -> Renamed:

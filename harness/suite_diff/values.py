@@ -79,7 +79,10 @@ class _Resolver(ast.NodeTransformer):
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
         return self._comprehension(node)
 
-    def _comprehension(self, node: ast.GeneratorExp | ast.ListComp) -> ast.expr:
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        return self._comprehension(node)
+
+    def _comprehension(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> ast.expr:
         for generator in node.generators:
             self._own |= set(bindings(generator.target))
         self.generic_visit(node)

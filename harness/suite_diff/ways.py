@@ -66,3 +66,12 @@ def changed(way: Way, old: ast.expr, new: ast.expr) -> Change:
 
 def for_cases(change: Change, cases: Sequence[str]) -> Change:
     return replace(change, case=", ".join(cases))
+
+
+def numbers_changed(one: float, other: float, old: ast.expr, new: ast.expr, value: int) -> list[Change]:
+    """What it does that a number is another one, where a greater one accepts more (1), less (-1) or neither (0)."""
+    if one == other:
+        return []
+    if not value:
+        return [changed(Way.EXPECTED, old, new)]
+    return [changed(way_of(1 if other > one else -1, value), old, new)]

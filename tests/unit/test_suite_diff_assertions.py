@@ -98,6 +98,20 @@ SAME = {
     "equality the other way round": ("assert out == 3", "assert 3 == out"),
     "a local renamed": ("y = f(out)\nassert y.dtype == ref.dtype", "got = f(out)\nassert got.dtype == ref.dtype"),
     "a local renamed that is used twice": ("y = f()\nassert y\nassert y.a", "z = f()\nassert z.a\nassert z"),
+    "names of comprehensions": (
+        "c = f()\nassert [s.i for s in c] == [0]\nassert {s.g for s in c} == {0}",
+        "d = f()\nassert [t.i for t in d] == [0]\nassert {t.g for t in d} == {0}",
+    ),
+    "a local that a helper has, too": ("out = f()\nassert len(out.a) == 3", "got = f()\nassert len(got.a) == 3"),
+    "an intermediate result named": ("assert g(f(1)).a", "y = f(1)\nassert g(y).a"),
+    "a skip whose condition's name changed": (
+        "a = f()\nif a.b:\n    pytest.skip('no')",
+        "c = f()\nif c.b:\n    pytest.skip('no')",
+    ),
+    "a skip under a narrower condition": (
+        "if a:\n    pytest.skip('no')",
+        "if a:\n    if b:\n        pytest.skip('no')",
+    ),
     "a name of a comprehension": ("assert all(a < 1 for a in errs)", "assert all(e < 1 for e in errs)"),
     "a number named": ("assert err < 1e-3", "tol = 1e-3\nassert err < tol"),
     "a bound named": ("assert err <= 2 * base_err", "bound = 2 * base_err\nassert err <= bound"),
@@ -173,6 +187,7 @@ OTHER = {
     ),
     "another subject": ("assert f(x).norm() < 1", "assert f(x, 2).norm() < 1", ["rewritten"]),
     "a number of the subject": ("assert f(3).norm() < 1", "assert f(4).norm() < 1", ["rewritten"]),
+    "a remainder": ("assert n % 4 <= 1", "assert n % 2 <= 1", ["rewritten"]),
     "a bound that is no number": ("assert err < 1e-3", "assert err < tolerance(x)", ["rewritten"]),
     "a tolerance that torch chooses": (
         "torch.testing.assert_close(a, b)",
@@ -191,6 +206,21 @@ OTHER = {
     "a skip that was there": ("pytest.skip('no')\nassert a", "pytest.skip('no')\nassert a", []),
     "a skip with another reason": ("pytest.skip('no')", "pytest.skip('no card')", []),
     "importorskip": ("assert a", "bnb = pytest.importorskip('bitsandbytes')\nassert a", ["skip-added"]),
+    "importorskip of another module": (
+        "pytest.importorskip('torch')\nassert a",
+        "pytest.importorskip('peft')\nassert a",
+        ["skip-added"],
+    ),
+    "a skip under a wider condition": (
+        "if a:\n    if b:\n        pytest.skip('no')",
+        "if a:\n    pytest.skip('no')",
+        ["skip-added"],
+    ),
+    "several numbers of an expected value": (
+        "assert total == 2 * (n + 2 * m)",
+        "assert total == 4 * (n + 4 * m)",
+        ["expected"],
+    ),
     "unittest's skip": ("assert a", "self.skipTest('later')\nassert a", ["skip-added"]),
     "xfail": ("assert a", "pytest.xfail('later')\nassert a", ["skip-added"]),
 }  # fmt: skip

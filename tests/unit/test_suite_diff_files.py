@@ -22,7 +22,8 @@ SAME = {
         "def check(e, tol):\n    assert a\n    assert e < tol\ndef test_x():\n    check(err, tol=1e-3)"
     ),
     "a helper's helper": (
-        "def close(e, tol):\n    assert e < tol\ndef check(e):\n    assert a\n    close(e, 1e-3)\ndef test_x():\n    check(err)"
+        "def close(e, tol):\n    assert e < tol\ndef check(e):\n    assert a\n    close(e, 1e-3)\n"
+        "def test_x():\n    check(err)"
     ),
     "a predicate": "def close(e):\n    return e < 1e-3\ndef test_x():\n    assert a\n    assert close(err)",
     "a function that gives the bound": (
@@ -110,6 +111,41 @@ def test_helpers_and_constants_of_other_files() -> None:
     flat = test.replace("from helpers import check, TOL\nimport limits\n", "").replace("check(err)", "assert err < 2")
     flat = flat.replace("TOL", "1e-3").replace("limits.MOST", "5")
     assert kinds(files, {"tests/test_a.py": flat}) == []
+
+
+HELPER = """
+    def check(out, want, tol=1e-3):
+        assert out.dtype == want.dtype
+        assert dist(out, want) < tol
+
+    def test_x():
+        check(f(x), g(x))
+        check(f(y), g(y))
+    """
+
+
+def test_a_helper_called_with_something_else_is_told_once() -> None:
+    (finding,) = compared(HELPER, HELPER.replace("check(f(y), g(y))", "check(g(y), g(y))")).findings
+    assert finding.kind == "rewritten"
+    assert finding.text.startswith("`check(f(y), g(y))` is rewritten as `check(g(y), g(y))`, which asserts ")
+    assert (finding.base, finding.head) == (f"{FILE}:8", f"{FILE}:8")
+
+
+def test_a_helper_called_once_less_is_an_assertion_less() -> None:
+    assert kinds(HELPER, HELPER.replace("check(f(y), g(y))", "pass")) == ["assertion-removed", "assertion-removed"]
+
+
+def test_a_helper_that_takes_other_parameters_asserts_what_it_did() -> None:
+    new = HELPER.replace("(out, want, tol=1e-3):", "(one, other, z, tol=1e-3):\n        out, want = one(z), other(z)")
+    new = new.replace("(f(x), g(x))", "(f, g, x)").replace("(f(y), g(y))", "(f, g, y)")
+    assert kinds(HELPER, new) == []
+    assert kinds(HELPER, new.replace("1e-3", "1e-2")) == ["loosened"]
+
+
+def test_what_stands_in_an_assertion_s_place_is_told() -> None:
+    old, new = "def test_x():\n    assert count == 1\n", "def test_x():\n    assert [call.dtype for call in calls]\n"
+    (finding,) = compared(old, new).findings
+    assert finding.text == "`assert count == 1` is gone; new in the test: `assert [call.dtype for call in calls]`"
 
 
 def test_fixtures_of_a_conftest() -> None:
