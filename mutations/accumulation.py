@@ -22,6 +22,7 @@ from fastlora_verify.mutations.terms import (
     product,
     siblings,
 )
+from fastlora_verify.mutations.tree import children
 from fastlora_verify.mutations.values import Value
 
 
@@ -32,7 +33,8 @@ def find(view: KernelView) -> Iterator[Site]:
         loop = next((a for a in add.module.ancestors(add.node) if isinstance(a, cst.For)), None)
         terms = [side for side, _ in add.sides if is_base_term(side.value)]
         if loop is not None and terms and len(_base_siblings(terms[0].value) | _below(view, add)) > 1:
-            yield _shortened_loop(add, loop)
+            if not _makes_more(view, loop):
+                yield _shortened_loop(add, loop)
         elif loop is None:
             yield from _dropped_terms(view, add)
 
@@ -54,6 +56,17 @@ def _shortened_loop(add: Operation, loop: cst.For) -> Site:
     gist = f"`for {module.code(loop.target)} in …` leaves its last element out"
     edit = module.replace(loop.iter, text)
     return Site(module, module.enclosing(loop), "last", loop, (edit,), gist)
+
+
+def _makes_more(view: KernelView, loop: cst.For) -> bool:
+    """Whether a loop's body makes other gradients than dX, which a shorter loop would leave out as well."""
+    stack: list[cst.CSTNode] = [loop.body]
+    while stack:
+        node = stack.pop()
+        if {kind for kind, _ in view.feeding(node)} - {"X"}:
+            return True
+        stack.extend(children(node))
+    return False
 
 
 def _base_siblings(value: Value) -> frozenset[str]:
@@ -119,7 +132,7 @@ MUTATIONS = (
         imitates="An accumulation that stopped one projection early.",
         seen_by="parity of dX with all outputs used; float64 gradcheck",
         find=find,
-        absent="X is read by one projection only",
+        absent="X is read by one projection only, or the loop that adds up dX makes other gradients, too",
         examples=(
             Example(
                 "dX",

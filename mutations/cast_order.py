@@ -17,6 +17,7 @@ from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operation, in_place, operations
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.terms import (
+    QUANT,
     factor,
     is_lora_term,
     named,
@@ -86,6 +87,8 @@ def _call_site(view: KernelView, call: cst.Call, term: Value | None) -> Iterator
     parts: dict[str, cst.BaseExpression] = {}
     for arg in call.args:
         kinds = frozenset().union(*(v.kinds for v in view.seen("forward").get(arg.value, [])))
+        if kinds == {"A"} or ("W" in kinds and kinds <= {"W"} | QUANT):
+            return  # the function makes the products itself: no call of it has base and term apart
         if kinds == {"scaling"}:
             parts["scale"] = arg.value
         elif kinds == {"B"}:
@@ -137,7 +140,7 @@ MUTATIONS = (
         imitates=IMITATES + " Reverting the down projection's add alone left every test green.",
         seen_by=SEEN_BY,
         find=at_call,
-        absent="forward adds no LoRA term",
+        absent="forward adds no LoRA term, or a function adds it that makes both products itself",
         examples=EXAMPLES["lora-term-cast-before-add-here"],
     ),
 )

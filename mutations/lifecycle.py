@@ -71,10 +71,17 @@ def patched_twice(view: KernelView) -> Iterator[Site]:
     """The exit that finds a module already patched: it looks up what the patcher itself sets."""
     written = view.interpreter.writes["patcher"]
     for found in _patcher_exits(view):
+        if _asks_for_parts(found.node.test):
+            continue
         kept = {name for place in view.reach("patcher") for name in _kept_outside(place)}
         if view.interpreter.reads[found.node.test] & written or read_names(found.node.test) & kept:
             yield _never(found)
     yield from _mark_not_set(view)
+
+
+def _asks_for_parts(test: cst.BaseExpression) -> bool:
+    """`not hasattr(module, "q_proj")`: it turns away what lacks a part, not what is patched already."""
+    return m.matches(test, m.UnaryOperation(operator=m.Not())) and bool(m.findall(test, m.Call(m.Name("hasattr"))))
 
 
 def _kept_outside(place: Place) -> Iterator[str]:

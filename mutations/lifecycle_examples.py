@@ -49,6 +49,16 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             MODELS.add(model)
             """,
         ),
+        Example(
+            "patcher",
+            """
+            for block in model.modules():
+                if not hasattr(block, "first"):
+                    continue
+                block.first = Wrapped(block.first)
+            """,
+            None,
+        ),
     ),
     "group-ownership-ignored": (
         Example(

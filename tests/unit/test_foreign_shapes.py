@@ -55,7 +55,14 @@ SHAPE_LIST = [
         "replace_blocks",
         "restore_blocks",
         ("forward-left-behind@restore_blocks",),
-        {"delegates-always": 1, "silu-slope-term-dropped": 1, "dx-lacks-a-projection": 2, "scaling-dropped-in-da": 3},
+        {
+            "delegates-always": 1,
+            "lora-term-cast-before-add": 1,
+            "lora-term-cast-before-add-here": 0,
+            "silu-slope-term-dropped": 1,
+            "dx-lacks-a-projection": 2,
+            "scaling-dropped-in-da": 3,
+        },
     ),
     Shape(
         "wrapper_modules",
@@ -65,8 +72,8 @@ SHAPE_LIST = [
         ("fits",),
         "wrap_attention",
         "unwrap_attention",
-        ("patched-twice@wrap_attention[q_proj+k_proj+v_proj]", "stale-kv-served@Later.forward"),
-        {"delegates-always": 2, "stale-kv-served": 1, "dx-lacks-a-projection": 1, "guard-fails-open": 2},
+        ("stale-kv-served@Later.forward",),
+        {"delegates-always": 2, "stale-kv-served": 1, "dx-lacks-a-projection": 0, "guard-fails-open": 2},
     ),
     Shape(
         "methods_of_a_class",

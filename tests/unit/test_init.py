@@ -179,3 +179,45 @@ def test_what_cannot_be_read_as_source_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     with pytest.raises(NoKernel, match="is applied in its 3 modules"):
         read_repository(tmp_path)
+
+
+def test_a_source_is_read_by_the_encoding_that_it_declares(repository: Path) -> None:
+    path = repository / "src" / "fast" / "lora_kernel.py"
+    path.write_bytes(("# coding: latin-1\r\n# größer\r\n" + KERNEL.replace("\n", "\r\n")).encode("latin-1"))
+    (kernel,) = read_repository(repository).kernels
+    assert kernel.roles.function == "fast.lora_kernel:build.Fused"
+    path.write_bytes(("# größer\n" + KERNEL).encode("latin-1"))
+    with pytest.raises(NoKernel, match=r"in its 1 module \(src/fast/lora_kernel\.py is not text and was left out\)"):
+        read_repository(repository)
+
+
+def test_a_repository_without_tests_gets_a_table_that_can_be_listed(repository: Path) -> None:
+    shutil.rmtree(repository / "tests")
+    text = target_table(read_repository(repository))
+    assert "# unsure: tests: no test file mentions enable, lora_kernel" in text
+    assert text.endswith('"FusedBackward"\n')
+    (repository / "fastlora-verify.toml").write_text(text)
+    assert load_target(repository).tests == ()
+
+
+def test_an_original_that_a_patcher_keeps_is_no_entry(repository: Path) -> None:
+    path = repository / "src" / "fast" / "lora_kernel.py"
+    layer = "class Layer:\n    def forward(self, x):\n        return x\n\n\n_KEPT = []\n\n\n"
+    text = KERNEL.replace("def enable(cls):", f"{layer}def enable(cls=Layer):\n    _KEPT.append(Layer.forward)")
+    path.write_text(text)
+    (kernel,) = read_repository(repository).kernels
+    assert kernel.roles.entries == ("fast.lora_kernel:_wrap.run",)
+    assert kernel.roles.patcher == "fast.lora_kernel:enable"
+
+
+def test_the_owner_is_the_class_that_is_patched(repository: Path) -> None:
+    path = repository / "src" / "fast" / "lora_kernel.py"
+    head = "from peft.tuners.lora import Linear, Conv2d as Convolution\n" + KERNEL
+    path.write_text(head.replace("cls.forward = _wrap(cls.forward)", "Linear.forward = _wrap(Linear.forward)"))
+    assert read_repository(repository).kernels[0].roles.owner == ("peft.tuners.lora:Linear",)
+    asked = "for m in cls.modules():\n        if isinstance(m, (Linear, Convolution)):\n            "
+    path.write_text(head.replace("cls.forward = _wrap(cls.forward)", f"{asked}m.forward = _wrap(m.forward)"))
+    owner = read_repository(repository).kernels[0].roles.owner
+    assert set(owner) == {"peft.tuners.lora:Linear", "peft.tuners.lora:Conv2d"}
+    path.write_text(KERNEL)
+    assert read_repository(repository).kernels[0].roles.owner == ()

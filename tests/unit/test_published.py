@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import subprocess
 import sys
 import tarfile
@@ -10,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fastlora_verify.harness import cli
 from fastlora_verify.harness.discover.read import read_repository
 from fastlora_verify.harness.discover.write import target_table
 from fastlora_verify.harness.sources import read_sources
 from fastlora_verify.harness.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
+from reference_plan import sites
+from renaming import rename
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -72,3 +77,48 @@ def test_kernels_without_delegation_have_sites_and_every_mutant_compiles(unpacke
     }
     reasons = {(cell.mutation, cell.reason) for cell in plan.no_sites}
     assert any(mutation == "delegates-always" for mutation, _ in reasons)
+
+
+def test_init_list_and_diff_work_on_kernels_that_need_a_card(
+    unpacked: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(unpacked("unsloth", "2026.3.4"))
+    Path("fastlora-verify.toml").unlink(missing_ok=True)
+    before = {path: path.read_bytes() for path in Path("unsloth/kernels").rglob("*.py")}
+    assert cli.run(["init", "-o", "fastlora-verify.toml"]) == 0
+    capsys.readouterr()
+    assert cli.run(["list", "--target", ".", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["faults"] == []
+    assert {kernel["file"] for kernel in found["kernels"]} == {"unsloth/kernels/fast_lora.py"}
+    assert cli.run(["diff", "*", "--target", "."]) == 0
+    printed = capsys.readouterr().out
+    for site in found["sites"]:
+        assert f"# {site['name']}: {site['gist']}\n{site['diff']}" in printed
+        lines = before[Path(site["file"])].decode().splitlines()
+        assert 1 <= site["line"] <= len(lines)
+    assert {path: path.read_bytes() for path in before} == before
+    for how in ("table", "markdown"):
+        assert cli.run(["list", "--target", ".", "--format", how]) == 0
+        text = capsys.readouterr().out
+        assert all(f"{site['file']}:{site['line']}" in text for site in found["sites"])
+
+
+def test_soup_cli_under_other_names_has_the_same_sites(unpacked: Callable[[str, str], Path]) -> None:
+    root = unpacked("soup-cli", "0.77.0")
+    plan = planned(root)
+    target = load_target(root)
+    sources = read_sources(target)
+    files = [*root.glob("src/**/*.py"), *root.glob("tests/**/*.py")]
+    own = {file.text for file in sources.values()}
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    renamed = rename(sources, target.kernels, [text for text in texts if "fast_lora" in text and text not in own])
+    assert len(renamed.names) > 20
+    assert sites(plan_mutants(renamed.sources, renamed.kernels)) == sites(plan)
+    for module, file in renamed.sources.items():
+        ast.parse(file.text)
+        assert file.text != sources[module].text
+        (root / file.path).write_bytes(file.text.encode())
+    again = planned(root)  # the roles found anew, under the other names
+    assert sites(again) == sites(plan)
+    assert load_target(root).kernels == renamed.kernels

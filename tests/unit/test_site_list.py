@@ -94,19 +94,20 @@ def test_the_targets_words_are_harmless_in_markdown(tmp_path: Path, capsys: pyte
     name = "<b>|@octocat|</b> closes #1"
     (tmp_path / "src/tiny").mkdir(parents=True)
     text = (TINY / KERNEL).read_text()
-    (tmp_path / KERNEL).write_text(text.replace("original(x)", 'original(x) if "|<i>@octocat" else original(x)'))
+    (tmp_path / KERNEL).write_text(
+        text.replace("must_delegate(x) or args", 'must_delegate(x) or x == "|<b>@octocat #1" or args')
+    )
     table = (TINY / "fastlora-verify.toml").read_text().replace('"doubled"', f"'{name}'").replace('["tests"]', "[]")
     (tmp_path / "t.toml").write_text(table)
     for argv in (("--sites",), ()):
         shown = out(capsys, *argv, "--target", str(tmp_path / "t.toml"), "--format", "markdown")
         outside = re.sub(r"`[^`]*`|<code>.*?</code>", "", shown)
-        assert "octocat" in shown
+        assert shown.count("octocat") > (0 if argv else 1)
         assert "@octocat" not in outside
         assert "<b>" not in outside
         assert "#1" not in outside
         rows = [line for line in shown.splitlines() if line.startswith("|")]
-        widths = {line.count("|") for line in re.sub(r"`[^`]*`", "", "\n".join(rows)).splitlines()}
-        assert len(widths) == 1, widths
+        assert len({line.count("|") for line in rows}) == 1  # a pipe ends a cell, in a code span too
 
 
 def test_one_mutant_is_no_plural(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
