@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastlora_verify.harness.edit_options import asked, paired
 from fastlora_verify.harness.edits import Edits, edit_mutants
-from fastlora_verify.harness.errors import EditError, FileError, UsageError
+from fastlora_verify.harness.errors import EditError, FileError, NothingToRun, UsageError
+from fastlora_verify.harness.own import Own, nothing_left, own_mutants
+from fastlora_verify.harness.selection import Selection
 from fastlora_verify.harness.sources import read_sources
 from fastlora_verify.harness.target import Target
 from fastlora_verify.mutations.base import Mutant
@@ -130,6 +133,18 @@ def test_each_edit_is_a_mutant_and_the_same_edit_is_one(target: Target) -> None:
 def test_a_scope_that_is_not_there_names_the_nearest(target: Target, scope: str, message: str) -> None:
     with pytest.raises(EditError, match=message):
         made(target, inserts=(("return x", scope),))
+
+
+def test_an_edit_that_fits_only_another_columns_tree_is_left_out_and_the_others_stay(target: Target) -> None:
+    edits = Edits(inserts=(("return x", "pkg.k:f9"), ("return x", "pkg.k:f1")))
+    selection = Selection(edits=edits, catalogue=False)
+    with pytest.raises(EditError):
+        own_mutants(target, read_sources(target), selection)
+    own = own_mutants(target, read_sources(target), replace(selection, lenient=True))
+    assert [mutant.scope for mutant in own.mutants] == ["f1"]
+    assert own.left_out is not None
+    assert nothing_left(own) is own.left_out
+    assert isinstance(nothing_left(Own()), NothingToRun)
 
 
 # -- diffs ------------------------------------------------------------------------------------------------
