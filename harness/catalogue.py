@@ -26,10 +26,10 @@ def listed(mutations: Sequence[Mutation], how: str) -> str:
     name, said = (code, own) if how == "markdown" else (str, str)
     rows = [[name(m.id), m.family, _kinds(m), said(m.fault)] for m in mutations]
     headers = ["mutation", "family", "kinds", "fault"]
-    if any(mutation.origin for mutation in mutations):
-        headers.append("from")
-        rows = [[*row, said(mutation.origin)] for row, mutation in zip(rows, mutations, strict=True)]
-    return _table(how)(headers, rows)
+    if not any(mutation.origin for mutation in mutations):
+        return _table(how)(headers, rows)
+    rows = [[*row, said(mutation.origin)] for row, mutation in zip(rows, mutations, strict=True)]
+    return f"{_table(how)([*headers, 'from'], rows)}\n\nThose from elsewhere are part of --all, too."
 
 
 def _kinds(mutation: Mutation) -> str:
@@ -38,15 +38,15 @@ def _kinds(mutation: Mutation) -> str:
 
 def explained(mutation: Mutation) -> str:
     """One entry whole: what is wrong in the mutant, what it imitates, who sees it, examples."""
-    kinds = ", ".join(sorted(mutation.kinds))
+    kinds = _kinds(mutation)
     facts = {
         "family": mutation.family,
         "fault": mutation.fault,
         "imitates": mutation.imitates,
         "seen by": mutation.seen_by,
-        "kinds": kinds,
-        "no site": mutation.absent,
-        "needs": "a card to show" if mutation.needs == "cuda" else "no card",
+        "kernels": "of every kind" if kinds == "all" else f"of kind {kinds}",
+        "no site if": mutation.absent,
+        "shows": "on a card only" if mutation.needs == "cuda" else "without a card",
     }
     if mutation.origin:
         facts["from"] = f"{mutation.origin}; part of --all as the catalogue's own are"
@@ -121,9 +121,9 @@ def _table(how: str) -> Callable[[Sequence[str], Rows], str]:
 
 
 def _fact(name: str, value: str) -> str:
-    indent = " " * 12
+    indent = " " * 14
     filled = textwrap.fill(value, WIDTH, initial_indent=indent, subsequent_indent=indent)
-    return f"  {name + ':':<10}{filled.lstrip()}"
+    return f"  {name + ':':<12}{filled.lstrip()}"
 
 
 def _example(example: Example) -> str:

@@ -140,6 +140,19 @@ def test_a_broken_mutation_is_no_success(file: Callable[[str], Path], capfd: pyt
     assert "a mutation from elsewhere is broken: own-broken of" in shown.err
 
 
+def test_own_mutations_are_listed_and_explained(file: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+    path = str(file(RIGHT))
+    assert run(["list", "--mutations", path]) == 0
+    listed = capfd.readouterr().out
+    assert re.search(r"\nown-right +own +all +A fault\. +.*own\.py\n\nThose from elsewhere are part of --all", listed)
+    assert run(["explain", "own-right", "--mutations", path]) == 0
+    assert "part of --all as the catalogue's own are" in " ".join(capfd.readouterr().out.split())
+    assert run(["list", "--mutations", path, "--target", str(TINY), "--family", "own"]) == 0
+    assert re.search(r"own-right +doubled +src/tiny/kernel\.py:32 +x < 1", capfd.readouterr().out)
+    assert run(["list"]) == 0
+    assert "elsewhere" not in capfd.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_run_with_a_broken_mutation_runs_the_others_and_has_its_own_status(
     file: Callable[[str], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
