@@ -103,6 +103,9 @@ def test_explain_says_what_a_mutation_is_and_takes_a_mutants_name(capsys: pytest
     text = capsys.readouterr().out
     assert "Calls with a 2-D input are handed back." in text
     assert "imitates:" in text
+    assert "kernels:    of every kind\n" in text
+    assert "no site if: the entry has no way of handing a call back to PEFT\n" in text
+    assert "shows:      without a card\n" in text
     assert cli.run(["explain", "delegates-on-2d@tiny.kernel:patch.forward"]) == 0
     assert capsys.readouterr().out == text
 
