@@ -38,8 +38,8 @@ def survivor(number: int, mutant: MutantRecord, record: RunRecord) -> str:
         f"- oracles: {_oracles(mutant)}",
         f"- by hand: {code(_by_hand(mutant, record), 500)}",
     ]
-    kernels = prose(", ".join(mutant.kernels), 80)
-    heading = f"#### {number}. {gist(mutant.gist, 150) or code(mutant.mutation)} ({kernels})"
+    kernels = f" ({prose(', '.join(mutant.kernels), 80)})" if mutant.kernels else ""
+    heading = f"#### {number}. {gist(mutant.gist, 150) or code(mutant.mutation)}{kernels}"
     return "\n".join([heading, "", *facts, "", fence(_shortened(mutant.diff), "diff")])
 
 
