@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -241,8 +242,16 @@ def _within(folder: Path, top: Path, laid: Path) -> Path:
 
 
 def _copied(master: Master, to: Path) -> Path:
-    shutil.copytree(master.path, to, symlinks=True)
+    """A tree of the same files; whoever changes one of them puts another in its place."""
+    shutil.copytree(master.path, to, symlinks=True, copy_function=_link)
     return to
+
+
+def _link(source: str, to: str) -> None:
+    try:
+        os.link(source, to)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, to)
 
 
 def _prune(folder: Path) -> None:

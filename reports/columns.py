@@ -30,7 +30,7 @@ def _crossing(column: Column, columns: Sequence[Column]) -> str:
         return f"{what}: not run ({prose(column.not_run or 'no reason is known', 160)})"
     counts = counted(column.baseline)
     own = next((other for other in columns if not other.beside), None)
-    is_new = own is not None and column.tests == own.tests and column.source != own.source
+    is_new = own is not None and column.tests == own.tests and _differ(column, own)
     red = next((control for control in column.controls if not control.ok), None)
     if red is not None and red.name == "unmutated":
         so = "they fail there, so they hold something that the change does; " if is_new else ""
@@ -40,6 +40,13 @@ def _crossing(column: Column, columns: Sequence[Column]) -> str:
     if is_new:
         return f"**{what}: {counts}: none of them sees what the change does**"
     return f"{what}: {counts}"
+
+
+def _differ(one: Column, other: Column) -> bool:
+    """Whether two columns' sources do, by content where it is known."""
+    if one.source_digest and other.source_digest:
+        return one.source_digest != other.source_digest
+    return one.source != other.source
 
 
 def _named(tree: str) -> str:

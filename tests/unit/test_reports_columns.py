@@ -107,3 +107,9 @@ def test_old_tests_on_the_new_source_may_pass() -> None:
         "the tests of main on the source of the working tree: 1 passed"
     )
     assert "they hold" not in crossed(red=True, source="working tree", tests="main")
+
+
+def test_a_change_of_tests_alone_has_nothing_to_hold() -> None:
+    column = replace(MAIN, tests="working tree", baseline=Baseline(passed=3), source_digest="sha256:1")
+    (told,) = crossings(record(replace(HEAD, baseline=Baseline(passed=3), source_digest="sha256:1"), column))
+    assert told == "the tests of the working tree on the source of main: 3 passed"
