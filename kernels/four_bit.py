@@ -24,6 +24,6 @@ except ImportError:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             raise MissingLibraryError("bitsandbytes is not installed")
 
-    def dequantize_4bit(*args: Any, **kwargs: Any) -> Any:  # type: ignore[no-redef]
+    def dequantize_4bit(*args: Any, **kwargs: Any) -> Any:
         """Without layers there is nothing to dequantise."""
         raise MissingLibraryError("bitsandbytes is not installed")

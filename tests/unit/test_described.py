@@ -225,6 +225,13 @@ def test_other_oracles_do_not_object(info: KernelInfo) -> None:
         assert answer.ok is True, (oracle, answer.summary, red(answer))
 
 
+@pytest.mark.parametrize("oracle", ["unchanged", "streaming"])
+def test_where_peft_ran_nothing_is_said_of_the_kernel(oracle: str, info: KernelInfo) -> None:
+    figures = [figure for figure in asked(oracle, info).figures if "nf4" in figure.name]
+    assert figures
+    assert {(figure.value, figure.ok) for figure in figures} == {("not run: the call was handed back to PEFT", None)}
+
+
 def test_without_an_unpatcher_there_is_no_lifecycle() -> None:
     answer = asked("lifecycle", info_of("kernel:patch"))
     assert answer.ok is None and answer.summary == "not run: the description names no unpatcher"

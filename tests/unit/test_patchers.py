@@ -85,9 +85,8 @@ def test_a_wrong_call_names_its_key_and_what_is_allowed(tmp_path: Path, call: st
 
 
 def test_without_a_patcher_there_is_nothing_to_ask(tmp_path: Path) -> None:
-    text = "\n".join(
-        line for line in written(tmp_path, "def patch(model):").splitlines() if not line.startswith("patcher")
-    )
+    lines = written(tmp_path, "def patch(model):").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("patcher"))
     (tmp_path / "fastlora-verify.toml").write_text(text)
     target = load_target(tmp_path)
     assert why_not_asked(target).startswith("no kernel of the target has a patcher and a kind with sample models")
