@@ -2,18 +2,19 @@
 
 A survivor is a failure, also where another column kills it: in this one a test is missing. Killed passes; allowed
 and not run are skipped; what has no verdict, or never ran, is an error. The oracles' answers on the unmutated
-kernels are cases, too.
+kernels are cases, too, and so are red controls and conflicts. Columns beside the tree under review fail nothing.
 """
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Sequence
 
 from fastlora_verify.reports.cells import counted
 from fastlora_verify.reports.escape import one_line, visible
 from fastlora_verify.reports.findings import is_unexplained, split_columns
-from fastlora_verify.reports.record import Column, MutantRecord, OracleRecord, Result, RunRecord
+from fastlora_verify.reports.record import Column, Control, MutantRecord, OracleRecord, Result, RunRecord, Stopped
 
 NAME = "junit"
 _VERSIONS = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest", "cpu")
@@ -24,6 +25,8 @@ def render(record: RunRecord) -> str:
     suites = ET.Element("testsuites", name=_text(f"fastlora-verify {record.target.name}"))
     for column in record.columns:
         suites.append(_suite(column, record))
+    if record.stopped is not None:
+        suites.append(_conflicts(record.stopped))
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
@@ -38,12 +41,42 @@ def _suite(column: Column, record: RunRecord) -> ET.Element:
             ET.SubElement(properties, "property", name=name, value=_text(value))
     cases = [_case(mutant, results[mutant.name], column) for mutant in record.mutants]
     cases += [_oracle(answer) for answer in record.oracles if answer.column == column.id]
+    cases += [_control(control) for control in column.controls if not control.ok]
+    if column.beside:
+        for case in cases:
+            _shown_only(case)
     suite.extend(cases)
+    _count(suite, cases)
+    return suite
+
+
+def _count(suite: ET.Element, cases: Sequence[ET.Element]) -> None:
     ends = Counter(child.tag for case in cases for child in case)
     counts = {"tests": len(cases), "failures": ends["failure"], "errors": ends["error"], "skipped": ends["skipped"]}
     for name, number in counts.items():
         suite.set(name, str(number))
+
+
+def _conflicts(stopped: Stopped) -> ET.Element:
+    suite = ET.Element("testsuite", name=_text(stopped.step), time="0.000")
+    for conflict in stopped.conflicts:
+        case = ET.SubElement(suite, "testcase", classname="conflict", name=_text(conflict.path), time="0.000")
+        ET.SubElement(case, "error", type=_text(conflict.kind), message=_text(conflict.text or conflict.kind))
+    _count(suite, list(suite))
     return suite
+
+
+def _control(control: Control) -> ET.Element:
+    case = ET.Element("testcase", classname="control", name=_text(control.name), time=f"{control.seconds:.3f}")
+    ET.SubElement(case, "error", type="red", message=_text(control.summary))
+    return case
+
+
+def _shown_only(case: ET.Element) -> None:
+    """What a column beside the tree under review has to say is no failure of that tree."""
+    for end in case:
+        if end.tag in ("failure", "error"):
+            end.tag = "skipped"
 
 
 def _properties(column: Column, record: RunRecord) -> dict[str, str | None]:

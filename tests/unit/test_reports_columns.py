@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from fastlora_verify.harness.exit_code import ExitCode, of_oracles, of_run
+from fastlora_verify.reports import junit
 from fastlora_verify.reports.columns import crossings
 from fastlora_verify.reports.markdown import render
 from fastlora_verify.reports.record import (
@@ -113,3 +115,24 @@ def test_a_change_of_tests_alone_has_nothing_to_hold() -> None:
     column = replace(MAIN, tests="working tree", baseline=Baseline(passed=3), source_digest="sha256:1")
     (told,) = crossings(record(replace(HEAD, baseline=Baseline(passed=3), source_digest="sha256:1"), column))
     assert told == "the tests of the working tree on the source of main: 3 passed"
+
+
+def ends(record: RunRecord) -> list[tuple[str, str]]:
+    """(case's name, what it ends with) of the JUnit report."""
+    cases = ET.fromstring(junit.render(record)).iter("testcase")
+    return [(case.get("name", ""), end.tag) for case in cases for end in case]
+
+
+def test_junit_fails_for_a_red_control_and_not_for_what_stands_beside() -> None:
+    red = Control(name="unmutated", ok=False, summary="1 failed")
+    assert ends(record(replace(HEAD, controls=(red,)))) == [("unmutated", "error")]
+    assert ends(record(replace(MAIN, controls=(red,)))) == [("unmutated", "skipped")]
+    assert ends(record(HEAD, oracles=(answer(HEAD, ok=False),))) == [("node-taken", "failure")]
+    assert ends(record(MAIN, oracles=(answer(MAIN, ok=False),))) == [("node-taken", "skipped")]
+
+
+def test_junit_fails_for_conflicts() -> None:
+    conflict = ConflictRecord(path="a.py", kind="content")
+    stopped = replace(record(), stopped=Stopped(step="merging HEAD onto main", conflicts=(conflict,)))
+    assert ends(stopped) == [("a.py", "error")]
+    assert 'tests="1" failures="0" errors="1"' in junit.render(stopped)
