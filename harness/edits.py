@@ -13,6 +13,7 @@ from fastlora_verify.harness.target import Target
 from fastlora_verify.mutations import freehand
 from fastlora_verify.mutations.base import Mutant
 from fastlora_verify.mutations.edited import BadEditError
+from fastlora_verify.mutations.imports import missing_imports
 from fastlora_verify.mutations.source import ParsedModule, SourceFile
 
 INSERT, REPLACE, PATCH = "insert", "replace", "patch"
@@ -62,10 +63,22 @@ def _all(
     for old, new, scope in edits.replaces:
         with _told(f"--replace {_short(old)} {_short(new)} --at {scope}"):
             made = freehand.replace(old, new, place(scope), target.kernels)
-            yield replace(made, options=("--replace", old, new, "--at", scope))
+            yield replace(check_imports(made, sources), options=("--replace", old, new, "--at", scope))
     for path in edits.patches:
         with _told(f"--patch {path}"):
-            yield replace(apply_diff(path, target, sources), options=("--patch", str(path)))
+            made = apply_diff(path, target, sources)
+            yield replace(check_imports(made, sources), options=("--patch", str(path)))
+
+
+def check_imports(mutant: Mutant, sources: Mapping[str, SourceFile]) -> Mutant:
+    """The mutant itself. Raises BadEditError where another module of the target imports what it takes away."""
+    modules = {file.path: name for name, file in sources.items()}
+    after = {modules[change.path]: change.source for change in mutant.changes if change.path in modules}
+    missing = missing_imports({name: file.text for name, file in sources.items()}, after)
+    if missing:
+        told = (f"takes {m.name!r} from {m.module}, which {m.importer} imports" for m in missing)
+        raise BadEditError("; ".join(told))
+    return mutant
 
 
 class _told:  # noqa: N801 - reads as the context that it is
@@ -93,6 +106,10 @@ def _place(sources: Mapping[str, SourceFile], parsed: dict[str, ParsedModule], s
         return freehand.Place(module, "", None)
     if inner not in module.scopes:
         raise BadEditError(f"{name} has no function or class {inner!r}; {_near(inner, list(module.scopes))}")
+    lines = freehand.lines_called(module, inner)
+    if len(lines) > 1:
+        at = ", ".join(map(str, lines))
+        raise BadEditError(f"{name} has {inner!r} {len(lines)} times (lines {at}); say which by a --patch")
     return freehand.Place(module, inner, module.scopes[inner])
 
 

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from pathlib import Path, PurePosixPath
 
 from fastlora_verify.harness.diff_file import dotted
+from fastlora_verify.harness.edits import check_imports
 from fastlora_verify.harness.errors import NothingToRun
 from fastlora_verify.harness.git import Repository
 from fastlora_verify.harness.listing import files_of
@@ -17,6 +18,7 @@ from fastlora_verify.harness.sources import decoded, on_disk, text_of
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Entry
 from fastlora_verify.mutations.base import Mutant, NoSite
+from fastlora_verify.mutations.edited import BadEditError
 from fastlora_verify.mutations.hunks import REVERTS, Compared, reverts
 from fastlora_verify.mutations.source import SourceFile
 
@@ -100,8 +102,12 @@ def revert_mutants(
         except SyntaxError as error:
             no_sites.append(_told(inner, f"cannot be compared with {base.rev}: {error.msg}, line {error.lineno}"))
             continue
-        mutants += [replace(mutant, options=("--reverts", base.rev)) for mutant in made]
         no_sites += others
+        for mutant in made:
+            try:
+                mutants.append(replace(check_imports(mutant, sources), options=("--reverts", base.rev)))
+            except BadEditError as error:
+                no_sites.append(NoSite(mutant.name, ", ".join(mutant.kernels), str(error)))
     return tuple(mutants), tuple(no_sites)
 
 

@@ -29,6 +29,22 @@ class Place:
     node: cst.FunctionDef | cst.ClassDef | None
 
 
+def lines_called(module: ParsedModule, scope: str) -> list[int]:
+    """The lines of every function and class of one dotted name, `@overload`s left out."""
+    found: list[int] = []
+    stack: list[tuple[str, ast.AST]] = [("", module.python)]
+    while stack:
+        prefix, node = stack.pop()
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inner = f"{prefix}.{child.name}" if prefix else child.name
+                if inner == scope and not any("overload" in ast.unparse(d) for d in child.decorator_list):
+                    found.append(child.lineno)
+            stack.append((inner, child))
+    return sorted(found)
+
+
 def insert(code: str, place: Place, kernels: Sequence[KernelRoles]) -> Mutant:
     """`code` at the top of a function, behind its docstring. Raises `BadEditError`."""
     tree = _parsed(code)

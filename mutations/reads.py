@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fastlora_verify.mutations.assigned import NEVER, PERHAPS, SURELY, Flow
+from fastlora_verify.mutations.assigned import Flow
 from fastlora_verify.mutations.scoping import Comprehension, Function, Scope, is_type_checking, own_nodes, scopes
 from fastlora_verify.mutations.source import line_starts
+from fastlora_verify.mutations.states import NEVER, PERHAPS, SURELY
 
 MODULES_OWN = frozenset(
     {"__name__", "__file__", "__doc__", "__spec__", "__loader__", "__package__", "__path__", "__builtins__",

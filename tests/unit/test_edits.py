@@ -135,6 +135,17 @@ def test_a_scope_that_is_not_there_names_the_nearest(target: Target, scope: str,
         made(target, inserts=(("return x", scope),))
 
 
+def test_a_name_that_two_functions_have_is_no_place(target: Target) -> None:
+    assert target.root is not None
+    twins = "import typing\n\nif typing:\n    def f(x):\n        return x\nelse:\n    def f(x):\n        return -x\n"
+    overloads = "\n\n@typing.overload\ndef g(x: int): ...\n\n\ndef g(x):\n    return x\n"
+    (target.root / "src" / "pkg" / "k.py").write_text(twins + overloads)
+    with pytest.raises(EditError, match=r"pkg\.k has 'f' 2 times \(lines 4, 7\); say which by a --patch"):
+        made(target, inserts=(("return 7", "pkg.k:f"),))
+    (mutant,) = made(target, inserts=(("return 7", "pkg.k:g"),))
+    assert mutant.source.endswith("def g(x):\n    return 7\n    return x\n")
+
+
 def test_an_edit_that_fits_only_another_columns_tree_is_left_out_and_the_others_stay(target: Target) -> None:
     edits = Edits(inserts=(("return x", "pkg.k:f9"), ("return x", "pkg.k:f1")))
     selection = Selection(edits=edits, catalogue=False)
@@ -202,6 +213,26 @@ def test_a_last_line_may_lose_its_newline(target: Target) -> None:
         "\\ No newline at end of file\n"
     )
     assert patched(target, diff).source == OTHER.replace("return A\r\n", "return 2")
+
+
+def test_what_another_module_of_the_target_imports_cannot_be_taken(target: Target) -> None:
+    assert target.root is not None
+    users = {
+        "user": "from pkg.k import f1\n",
+        "relative": "from .k import f1\n",
+        "optional": "try:\n    from pkg.k import f1\nexcept ImportError:\n    f1 = None\n",
+    }
+    diff = diff_of("src/pkg/k.py", SOURCE, SOURCE.replace("def f1(", "def f11("))
+    for name, text in users.items():
+        (target.root / "src" / "pkg" / f"{name}.py").write_text(text)
+        both = replace(target, modules=("pkg.k", f"pkg.{name}"))
+        if name == "optional":
+            assert patched(both, diff).name.startswith("patch@pkg.k")
+        else:
+            with pytest.raises(EditError, match=rf"takes 'f1' from pkg\.k, which pkg\.{name} imports"):
+                patched(both, diff)
+    follows = diff_of("src/pkg/user.py", users["user"], "from pkg.k import f11\n")
+    assert len(patched(replace(target, modules=("pkg.k", "pkg.user")), diff + follows).changes) == 2
 
 
 def test_files_may_be_new_or_gone(target: Target) -> None:

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from fastlora_verify.mutations.reads import NEVER, PERHAPS, SURELY, binding, reads, unbound
+from fastlora_verify.mutations.reads import binding, reads, unbound
+from fastlora_verify.mutations.states import NEVER, PERHAPS, SURELY
 
 MODULE = '''\
 """A kernel's module."""
