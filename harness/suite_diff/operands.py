@@ -47,6 +47,11 @@ def is_row(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == ROW
 
 
+def is_lookup(node: ast.Call) -> bool:
+    """`{…}.get(key)`."""
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "get" and isinstance(node.func.value, ast.Dict)
+
+
 def is_literal(node: ast.expr) -> bool:
     try:
         ast.literal_eval(node)

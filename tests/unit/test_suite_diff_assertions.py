@@ -40,6 +40,23 @@ LOOSER = {
         "torch.testing.assert_close(out, ref)",
         "torch.testing.assert_close(out, ref, check_dtype=False)",
     ),
+    "approx, another way": (
+        "assert out == pytest.approx(3, abs=1e-3)",
+        "assert out == pytest.approx(3, abs=1e-3, rel=1e-6)",
+    ),
+    "an exception of the target's": (
+        "with pytest.raises(RankError):\n    f()",
+        "with pytest.raises(Exception):\n    f()",
+    ),
+    "a table that is looked into": ("assert err < {f32: 1e-5}.get(d, 1e-3)", "assert err < {f32: 1e-4}.get(d, 1e-3)"),
+    "its default": ("assert err < {f32: 1e-5}.get(d, 1e-3)", "assert err < {f32: 1e-5}.get(d, 1e-2)"),
+    "an element": ("tols = (1e-3, 1e-5)\nassert err < tols[i]", "tols = (1e-2, 1e-5)\nassert err < tols[i]"),
+    "one of several values": (
+        "if half:\n    tol = 1e-2\nelse:\n    tol = 1e-5\nassert err < tol",
+        "if half:\n    tol = 2e-2\nelse:\n    tol = 1e-5\nassert err < tol",
+    ),
+    "float of a text": ("assert err < float('1e-3')", "assert err < float('1e-2')"),
+    "a quotient of numbers": ("assert err < 1 / 8", "assert err < 1 / 4"),
     "NaN is equal now": (
         "torch.testing.assert_close(out, ref)",
         "torch.testing.assert_close(out, ref, equal_nan=True)",
@@ -94,6 +111,8 @@ SAME = {
         "# more\nassert (\n    err\n    <= 2.0\n), f'{err} is too much'\n\nassert out[\"a\"]",
     ),
     "the same number": ("assert err <= 1e-3", "assert err <= 0.001"),
+    "a factor of one": ("assert err <= base_err", "assert err <= 1.0 * base_err"),
+    "no slack": ("assert err <= base_err", "assert err <= base_err + 0"),
     "sides exchanged": ("assert err <= 2", "assert 2 >= err"),
     "equality the other way round": ("assert out == 3", "assert 3 == out"),
     "a local renamed": ("y = f(out)\nassert y.dtype == ref.dtype", "got = f(out)\nassert got.dtype == ref.dtype"),
@@ -195,6 +214,16 @@ OTHER = {
         ["rewritten", "rewritten"],
     ),
     "another condition": ("if a:\n    assert err < 1", "if b:\n    assert err < 1", ["rewritten"]),
+    "approx gets an absolute tolerance": (
+        "assert out == pytest.approx(3)",
+        "assert out == pytest.approx(3, abs=1e-3)",
+        ["loosened", "tightened"],
+    ),
+    "another exception": (
+        "with pytest.raises(ValueError):\n    f()",
+        "with pytest.raises(KeyError):\n    f()",
+        ["rewritten"],
+    ),
     "one up, one down": (
         "torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)",
         "torch.testing.assert_close(a, b, atol=1e-2, rtol=1e-4)",

@@ -241,3 +241,88 @@ def test_what_is_no_python_is_said() -> None:
     }
     found = compared(files, {**files, "tests/helpers.py": "def check(a:\n"})
     assert [note for note in found.notes if "tests/helpers.py can't be read as Python" in note]
+
+
+SKIPS = """
+    import pytest
+    needs_card = pytest.mark.skipif(not cuda(), reason="no card")
+    pytestmark = pytest.mark.skipif(windows(), reason="not there")
+
+    @pytest.mark.skipif(old(), reason="x")
+    class TestX:
+        @needs_card
+        @pytest.mark.xfail(raises=ValueError, reason="y")
+        def test_x(self):
+            assert a
+    """
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mark"),
+    [
+        ("not cuda()", "not cuda() or slow()", "skipif"),
+        ("windows()", "windows() or mac()", "skipif"),
+        ("skipif(old()", "skipif(older()", "skipif"),
+        ("raises=ValueError", "raises=Exception", "xfail"),
+    ],
+)
+def test_another_condition_of_a_mark_is_for_a_reader(old: str, new: str, mark: str) -> None:
+    (finding,) = compared(SKIPS, SKIPS.replace(old, new)).findings
+    assert finding.kind == "skip-changed"
+    assert finding.text.startswith(f"the condition of `{mark}` was `")
+    assert finding.head.startswith(FILE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("no card", "why not"), ("needs_card", "card"), ("import pytest", "import pytest\n")]
+)
+def test_another_reason_or_name_of_a_mark_is_no_finding(old: str, new: str) -> None:
+    assert kinds(SKIPS, SKIPS.replace(old, new)) == []
+
+
+def test_cases_of_a_loop_that_have_a_name() -> None:
+    old = "DTYPES = (f32, bf16)\n\ndef test_x():\n    for d in DTYPES:\n        assert f(d)\n"
+    (finding,) = compared(old, old.replace("(f32, bf16)", "(f32,)")).findings
+    assert finding.kind == "loosened"
+    assert finding.text == "`assert f(d)`: was for `d` in `f32, bf16`, is no longer for `bf16`"
+    inside = old.replace("DTYPES = (f32, bf16)", "").replace("in DTYPES", "in (f32, bf16)")
+    assert kinds(old, inside) == []
+    of_class = "class TestX:\n    ALL = (f32, bf16)\n    def test_x(self):\n        for d in self.ALL:\n            assert f(d)\n"
+    assert kinds(of_class, of_class.replace("(f32, bf16)", "(bf16,)")) == ["loosened"]
+
+
+def test_a_table_of_cases() -> None:
+    old = "TOL = {f32: 1e-5, bf16: 1e-2}\n\ndef test_x():\n    for d, tol in TOL.items():\n        assert f(d) < tol\n"
+    (finding,) = compared(old, old.replace("1e-2", "2e-2")).findings
+    assert finding.text == "`0.01` is now `0.02` for `bf16` in `assert f(d) < tol`"
+    assert kinds(old, old.replace(", bf16: 1e-2", "")) == ["loosened"]
+    assert kinds(old, old.replace("1e-2", "1e-3")) == ["tightened"]
+
+
+def test_of_two_helpers_of_one_name_the_nearer_is_meant() -> None:
+    test = "from helpers import TOL\n\ndef test_x():\n    assert a < TOL\n"
+    files = {"tests/one/test_a.py": test, "tests/one/helpers.py": "TOL = 1", "tests/a/helpers.py": "TOL = 5"}
+    assert kinds(files, {**files, "tests/a/helpers.py": "TOL = 6"}) == []
+    assert kinds(files, {**files, "tests/one/helpers.py": "TOL = 2"}) == ["loosened"]
+
+
+def test_relative_imports() -> None:
+    test = "from .helpers import TOL\nfrom ..more import check\n\ndef test_x():\n    assert a < TOL\n    check(b)\n"
+    files = {
+        "tests/one/test_a.py": test,
+        "tests/one/helpers.py": "TOL = 1",
+        "tests/more.py": "def check(b):\n    assert b",
+    }
+    assert kinds(files, files) == []
+    assert kinds(files, {**files, "tests/one/helpers.py": "TOL = 2"}) == ["loosened"]
+    assert kinds(files, {**files, "tests/more.py": "def check(b):\n    pass"}) == ["assertion-removed"]
+
+
+def test_a_name_that_is_bound_twice_is_no_constant() -> None:
+    old = "TOL = 1e-3\nTOL = setting()\n\ndef test_x():\n    assert a < TOL\n"
+    assert kinds(old, old.replace("1e-3", "1e-2")) == []
+
+
+def test_a_local_hides_a_constant() -> None:
+    old = "TOL = 1e-3\n\ndef test_x(TOL):\n    assert a < TOL\n"
+    assert kinds(old, old.replace("1e-3", "1e-2")) == []
