@@ -121,7 +121,7 @@ class Trees:
         made = self._made()
         laid = self._revision(made)
         changed = self._uncommitted()
-        notes = (f"{made.name}; {changed} not part of it",) if changed else (made.name,)
+        notes = (f"{made.name}; {changed} not part of it",) if changed else ()
         return replace(laid, origin=Origin(made.name), notes=(*notes, *laid.notes))
 
     def _made(self) -> Revision:

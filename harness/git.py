@@ -17,6 +17,7 @@ _ENV = {
     "GIT_OPTIONAL_LOCKS": "0",  # `status` leaves the index as it is
     "GIT_ALLOW_PROTOCOL": "none",  # nothing is fetched, a missing object is an error
     "GIT_NO_LAZY_FETCH": "1",
+    "GIT_LFS_SKIP_SMUDGE": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",
     "GIT_SEQUENCE_EDITOR": "true",

@@ -26,13 +26,19 @@ def _beside(column: Column, others: Sequence[Column]) -> str:
 
 def _before(column: Column, record: RunRecord, earlier: RunRecord | None) -> str:
     """A run whose every result was taken over has said so itself."""
-    if earlier is None or earlier.tool_version != record.tool_version or any("earlier run" in n for n in column.notes):
+    if earlier is None or _asked(earlier) != _asked(record) or any("earlier run" in note for note in column.notes):
         return ""
     for other in earlier.columns:
-        if _same(column, other) and other.not_run is None and other.environment == column.environment:
+        ran = other.not_run is None and (other.baseline is None) == (column.baseline is None)
+        if _same(column, other) and ran and other.environment == column.environment:
             when = f"{earlier.started_at[:16].replace('T', ' ')} UTC"
             return f"source and tests have the same blobs as {other.id} in the run of {when}: that record still holds"
     return ""
+
+
+def _asked(record: RunRecord) -> tuple[object, ...]:
+    """What two runs must have in common beside the files."""
+    return record.tool_version, record.target.name, record.target.tests
 
 
 def _same(one: Column, other: Column) -> bool:
