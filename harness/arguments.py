@@ -33,13 +33,15 @@ def spread(argv: Sequence[str]) -> list[str]:
         from fastlora_verify.harness.edit_options import paired
 
         argv = paired(argv)
+    # What else stands beside revisions can be told from them where it is a mutation.
+    options = {name: fits for name, fits in _SPREAD.items() if name != "--merged-onto" or argv[0] == "mutate"}
     words: list[str] = []
     option: str | None = None
     for position, word in enumerate(argv):
-        if option is not None and argv[position - 1] != option and _SPREAD[option](word):
+        if option is not None and argv[position - 1] != option and options[option](word):
             words.append(option)
         elif word.startswith("-"):
-            option = word if word in _SPREAD else None
+            option = word if word in options else None
         elif option is not None and argv[position - 1] != option:
             option = None
         words.append(word)

@@ -111,3 +111,9 @@ def test_ids_are_readable_stable_and_each_once(tmp_path: Path) -> None:
 def test_several_revisions_follow_one_option_and_mutations_are_none() -> None:
     words = spread(["mutate", "--merged-onto", "main", "feature/x", "lora-term-dropped*", "--all"])
     assert words == ["mutate", "--merged-onto", "main", "--merged-onto", "feature/x", "lora-term-dropped*", "--all"]
+    assert spread(["oracle", "--merged-onto", "main", "node-taken"]) == [
+        "oracle",
+        "--merged-onto",
+        "main",
+        "node-taken",
+    ]
