@@ -34,7 +34,7 @@ def spread(argv: Sequence[str]) -> list[str]:
 
         argv = paired(argv)
     # What else stands beside revisions can be told from them where it is a mutation.
-    options = {name: fits for name, fits in _SPREAD.items() if name != "--merged-onto" or argv[0] == "mutate"}
+    options = {name: fits for name, fits in _SPREAD.items() if name != "--merged-onto" or list(argv[:1]) == ["mutate"]}
     words: list[str] = []
     option: str | None = None
     for position, word in enumerate(argv):
