@@ -287,7 +287,8 @@ def test_cases_of_a_loop_that_have_a_name() -> None:
     assert finding.text == "`assert f(d)`: was for `d` in `f32, bf16`, is no longer for `bf16`"
     inside = old.replace("DTYPES = (f32, bf16)", "").replace("in DTYPES", "in (f32, bf16)")
     assert kinds(old, inside) == []
-    of_class = "class TestX:\n    ALL = (f32, bf16)\n    def test_x(self):\n        for d in self.ALL:\n            assert f(d)\n"
+    of_class = "class TestX:\n    ALL = (f32, bf16)\n    def test_x(self):\n"
+    of_class += "        for d in self.ALL:\n            assert f(d)\n"
     assert kinds(of_class, of_class.replace("(f32, bf16)", "(bf16,)")) == ["loosened"]
 
 
@@ -326,3 +327,28 @@ def test_a_name_that_is_bound_twice_is_no_constant() -> None:
 def test_a_local_hides_a_constant() -> None:
     old = "TOL = 1e-3\n\ndef test_x(TOL):\n    assert a < TOL\n"
     assert kinds(old, old.replace("1e-3", "1e-2")) == []
+
+
+def test_keyword_only_parameters_of_a_helper() -> None:
+    old = "def check(e, *, tol=1e-3):\n    assert e < tol\n\ndef test_x():\n    check(a)\n"
+    assert kinds(old, old.replace("1e-3", "1e-2")) == ["loosened"]
+    assert kinds(old, old.replace("check(a)", "check(a, tol=1e-2)")) == ["loosened"]
+    assert kinds(old, old.replace("*, tol=1e-3", "*, tol").replace("check(a)", "check(a, tol=1e-3)")) == []
+
+
+def test_methods_called_on_their_class() -> None:
+    old = "class Checks:\n    @staticmethod\n    def small(e):\n        assert e < 1e-3\n\n"
+    old += "def test_x():\n    Checks.small(a)\n"
+    assert kinds(old, old.replace("1e-3", "1e-2")) == ["loosened"]
+
+
+def test_a_suppressed_exception_of_another_kind_suppresses_no_assertion() -> None:
+    old = "def test_x():\n    assert a\n"
+    assert kinds(old, "def test_x():\n    with contextlib.suppress(KeyError):\n        assert a\n") == []
+    assert kinds(old, "def test_x():\n    with open(AssertionError):\n        assert a\n") == []
+
+
+def test_what_an_assertion_says_when_it_fails_is_left_out() -> None:
+    old = "def test_x():\n    assert a < 1, f'{a} is too much'\n"
+    (finding,) = compared(old, old.replace("< 1", "< 2")).findings
+    assert finding.text == "`1` is now `2` in `assert a < 2`"
