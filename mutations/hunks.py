@@ -1,7 +1,7 @@
 """Reverts: each hunk of a change put back alone, to see which of the author's own fixes the tests hold.
 
 A hunk is a run of lines that differ. One that is nothing by itself, such as half of a renamed variable, is told with
-the reason, and put back together with the other hunks of its function where that works.
+the reason, and put back together with those that depend on it where that works.
 """
 
 from __future__ import annotations
@@ -48,26 +48,20 @@ class Compared:
 
 def reverts(file: Compared, kernels: Sequence[KernelRoles]) -> tuple[list[Mutant], list[NoSite]]:
     """A mutant for each hunk, and each hunk that is none alone, with the reason. Raises SyntaxError of the base."""
-    old, new = file.old, lines_of(file.head)
+    ends = _Ends(file, file.old, lines_of(file.head), kernels)
     mutants: list[tuple[Hunk, Mutant]] = []
     failed: list[tuple[Hunk, BadEditError]] = []
-    for hunk in hunks_of(old, new):
+    for hunk in hunks_of(ends.old, ends.new):
         try:
-            mutants.append((hunk, _put_back(file, old, new, [hunk], kernels)))
+            mutants.append((hunk, ends.put_back([hunk], hunk.scope)))
         except BadEditError as error:
             failed.append((hunk, error))
-    named = _unique([(new, hunk, mutant) for hunk, mutant in mutants])
-    joint = {scope: _joint(file, old, new, scope, kernels) for scope in dict.fromkeys(h.scope for h, _ in failed)}
-    no_sites = [
-        NoSite(
-            f"{REVERTS}@{_place(file, hunk.scope)}[{_what(old, new, [hunk])}]",
-            ", ".join(touched(kernels, _file_edit(file, old, new, [hunk]), hunk.scope)),
-            _reason(error, joint[hunk.scope]),
-        )
-        for hunk, error in failed
-    ]
-    whole = [j for scope, j in joint.items() if j is not None and _is_needed(scope, failed)]
-    return [*named, *whole], no_sites
+    named = _unique([(ends.new, hunk, mutant) for hunk, mutant in mutants])
+    dependent = [hunk for hunk, error in failed if not error.is_same]
+    joint = {hunk: _joint(ends, hunk, dependent, [h for h, _ in mutants]) for hunk in dependent}
+    no_sites = [_no_site(ends, hunk, error, joint.get(hunk)) for hunk, error in failed]
+    whole = {mutant.name: mutant for mutant in joint.values() if mutant is not None}
+    return [*named, *whole.values()], no_sites
 
 
 def hunks_of(old: Sequence[str], new: Sequence[str]) -> list[Hunk]:
@@ -81,57 +75,72 @@ def hunks_of(old: Sequence[str], new: Sequence[str]) -> list[Hunk]:
     return found
 
 
-def _put_back(
-    file: Compared, old: Sequence[str], new: Sequence[str], hunks: Sequence[Hunk], kernels: Sequence[KernelRoles]
-) -> Mutant:
-    before, after = _text(old, [h.old for h in hunks]), _text(new, [h.new for h in hunks])
-    gist = f"put back: {_short(before)} instead of: {_short(after)}"
-    label = Label(REVERTS, _what(old, new, hunks), gist, hunks[0].scope)
-    return build_edit(label, [_file_edit(file, old, new, hunks)], kernels)
+@dataclass(frozen=True)
+class _Ends:
+    """Both ends of a file, as lines."""
+
+    file: Compared
+    old: Sequence[str]
+    new: Sequence[str]
+    kernels: Sequence[KernelRoles]
+
+    def put_back(self, hunks: Sequence[Hunk], scope: str) -> Mutant:
+        """The mutant that has the base's lines in those places. Raises `BadEditError`."""
+        before, after = _text(self.old, [h.old for h in hunks]), _text(self.new, [h.new for h in hunks])
+        gist = f"put back: {_short(before)} instead of: {_short(after)}"
+        return build_edit(Label(REVERTS, self.what(hunks), gist, scope), [self.edit(hunks)], self.kernels)
+
+    def what(self, hunks: Sequence[Hunk]) -> str:
+        """A digest of what changes."""
+        return digest(f"{_text(self.old, [h.old for h in hunks])}\n->\n{_text(self.new, [h.new for h in hunks])}")
+
+    def edit(self, hunks: Sequence[Hunk]) -> FileEdit:
+        """The head with the base's lines in those places."""
+        old, new = self.old, self.new
+        out: list[str] = []
+        spans = []
+        cursor = 0
+        for hunk in hunks:
+            out += new[cursor : hunk.new[0]]
+            lines = old[slice(*hunk.old)]
+            start = size(out)
+            spans.append(Span((size(new[: hunk.new[0]]), size(new[: hunk.new[1]])), (start, start + size(lines))))
+            out += lines
+            cursor = hunk.new[1]
+        after = "".join([*out, *new[cursor:]])
+        return FileEdit(self.file.module, self.file.path, self.file.head, after, tuple(spans))
 
 
-def _file_edit(file: Compared, old: Sequence[str], new: Sequence[str], hunks: Sequence[Hunk]) -> FileEdit:
-    """The head with the base's lines in those places."""
-    out: list[str] = []
-    spans = []
-    cursor = 0
-    for hunk in hunks:
-        out += new[cursor : hunk.new[0]]
-        lines = old[slice(*hunk.old)]
-        start = size(out)
-        spans.append(Span((size(new[: hunk.new[0]]), size(new[: hunk.new[1]])), (start, start + size(lines))))
-        out += lines
-        cursor = hunk.new[1]
-    return FileEdit(file.module, file.path, file.head, "".join([*out, *new[cursor:]]), tuple(spans))
+def _joint(ends: _Ends, hunk: Hunk, dependent: Sequence[Hunk], others: Sequence[Hunk]) -> Mutant | None:
+    """A hunk put back with those that depend on others as it does; in its function, else in those around it, else in
+    the file. None where that is no mutant either.
+    """
+    parts = hunk.scope.split(".") if hunk.scope else []
+    for depth in range(len(parts), -1, -1):
+        scope = ".".join(parts[:depth])
+        near = [h for h in dependent if _is_in(h.scope, scope)]
+        every = sorted([*near, *(h for h in others if _is_in(h.scope, scope))], key=lambda h: h.new)
+        for several in (near, every) if scope else (near,):
+            if len(several) > 1:
+                try:
+                    mutant = ends.put_back(several, scope)
+                except BadEditError:
+                    continue
+                return replace(mutant, gist=f"{len(several)} hunks together, {mutant.gist}")
+    return None
 
 
-def _joint(
-    file: Compared, old: Sequence[str], new: Sequence[str], scope: str, kernels: Sequence[KernelRoles]
-) -> Mutant | None:
-    """All hunks of one function put back together; None where that is no mutant either."""
-    several = [hunk for hunk in hunks_of(old, new) if hunk.scope == scope]
-    if not scope or len(several) < 2:
-        return None
-    try:
-        mutant = _put_back(file, old, new, several, kernels)
-    except BadEditError:
-        return None
-    return replace(mutant, gist=f"{len(several)} hunks together, {mutant.gist}")
+def _is_in(scope: str, around: str) -> bool:
+    return not around or scope == around or scope.startswith(f"{around}.")
 
 
-def _is_needed(scope: str, failed: Sequence[tuple[Hunk, BadEditError]]) -> bool:
-    """Whether a hunk of the function says something and can't stand alone."""
-    return any(hunk.scope == scope and not error.is_same for hunk, error in failed)
-
-
-def _reason(error: BadEditError, joint: Mutant | None) -> str:
-    if joint is None or error.is_same:
-        return str(error)
-    return f"alone it {error}; put back with the other hunks of its function it is {joint.name}"
-
-
-def _what(old: Sequence[str], new: Sequence[str], hunks: Sequence[Hunk]) -> str:
-    return digest(f"{_text(old, [h.old for h in hunks])}\n->\n{_text(new, [h.new for h in hunks])}")
+def _no_site(ends: _Ends, hunk: Hunk, error: BadEditError, joint: Mutant | None) -> NoSite:
+    place = f"{ends.file.module}:{hunk.scope}" if hunk.scope else ends.file.module
+    kernels = touched(ends.kernels, ends.edit([hunk]), hunk.scope)
+    reason = str(error)
+    if joint is not None:
+        reason = f"alone it {error}; put back with the hunks that depend on each other it is {joint.name}"
+    return NoSite(f"{REVERTS}@{place}[{ends.what([hunk])}]", ", ".join(kernels), reason)
 
 
 def _text(lines: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
@@ -143,10 +152,6 @@ def _short(text: str) -> str:
     if not flat:
         return "(nothing)"
     return flat if len(flat) <= _GIST else f"{flat[: _GIST - 1]}…"
-
-
-def _place(file: Compared, scope: str) -> str:
-    return f"{file.module}:{scope}" if scope else file.module
 
 
 def _unique(mutants: Sequence[tuple[Sequence[str], Hunk, Mutant]]) -> list[Mutant]:

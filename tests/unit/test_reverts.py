@@ -116,13 +116,36 @@ def test_each_hunk_is_put_back_alone() -> None:
 def test_a_hunk_that_is_nothing_alone_says_why() -> None:
     mutants, not_made = of(BASE, HEAD)
     joint = next(mutant.name for mutant in mutants if mutant.scope == "count")
-    whole = f"put back with the other hunks of its function it is {joint}"
+    whole = f"put back with the hunks that depend on each other it is {joint}"
     assert [(no.mutation.partition("[")[0], no.reason) for no in not_made] == [
         ("reverts@m", "does not differ once comments, docstrings and white space are gone"),
         ("reverts@m:count", f"alone it leaves the name 'amount' unbound in count, where other code reads it; {whole}"),
         ("reverts@m:count", "alone it brings in the unbound name 'total', which has no value there in count; " + whole),
         ("reverts@m:new_helper", "leaves the name 'new_helper' unbound in count_new, where other code reads it"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "scope"),
+    [
+        (  # a name of the function around
+            "def make(f):\n    a = f()\n\n    def run(x):\n        y = x\n        return a(y)\n\n    return run\n",
+            "def make(f):\n    b = f()\n\n    def run(x):\n        y = x\n        return b(y)\n\n    return run\n",
+            "make",
+        ),
+        (  # a function's own name
+            "def old(x):\n    return x\n\n\ndef run(x):\n    return old(x)\n",
+            "def new(x):\n    return x\n\n\ndef run(x):\n    return new(x)\n",
+            "",
+        ),
+    ],
+)
+def test_what_depends_on_each_other_is_put_back_together(base: str, head: str, scope: str) -> None:
+    (mutant,), not_made = of(base, head)
+    assert (mutant.source, mutant.scope) == (base, scope)
+    assert mutant.gist.startswith("2 hunks together, put back: ")
+    assert all(no.reason.endswith(f"it is {mutant.name}") for no in not_made)
+    assert len(not_made) == 2
 
 
 def test_comments_are_no_mutants() -> None:
