@@ -55,13 +55,25 @@ def puts_forward_back(small: cst.BaseSmallStatement) -> bool:
 
 
 def forward_left(view: KernelView) -> Iterator[Site]:
+    for place, small in _unpatching(view):
+        if deletes_forward(place, small):
+            yield _skipped(place, small)
+
+
+def forward_not_restored(view: KernelView) -> Iterator[Site]:
+    for place, small in _unpatching(view):
+        if puts_forward_back(small):
+            yield _skipped(place, small)
+
+
+def _unpatching(view: KernelView) -> Iterator[tuple[Place, cst.BaseSmallStatement]]:
     for place in view.reach("unpatcher"):
-        for small in small_statements(place.node):
-            deletes, restores = deletes_forward(place, small), puts_forward_back(small)
-            if deletes or restores:
-                gist = f"`{one_line(place.module.code(small))}` is skipped"
-                what = "" if deletes else "restored"
-                yield Site(place.module, place.scope, what, small, (place.module.replace(small, "pass"),), gist)
+        yield from ((place, small) for small in small_statements(place.node))
+
+
+def _skipped(place: Place, small: cst.BaseSmallStatement) -> Site:
+    gist = f"`{one_line(place.module.code(small))}` is skipped"
+    return Site(place.module, place.scope, "", small, (place.module.replace(small, "pass"),), gist)
 
 
 # -- the mark ---------------------------------------------------------------------------------------------
@@ -230,6 +242,10 @@ MUTATIONS = (
               "The review of the SwiGLU kernel: the bound method was written back as an instance attribute.",
               "no `forward` in vars(module) after unpatching", forward_left,
               "the unpatcher removes no instance forward"),
+    _mutation("forward-not-restored", "Unpatching doesn't put back the forward that it replaced.",
+              "Public: a patched class whose forward stayed for the next model in the process.",
+              "the original forward after unpatching", forward_not_restored,
+              "the unpatcher puts no forward back"),
     _mutation("patched-twice", "A module that is patched already is patched again.",
               "A marker lost in a refactor: the kernel delegates to itself.", "patching twice: 0 the second time",
               patched_twice, "the patcher looks nothing up that it sets"),

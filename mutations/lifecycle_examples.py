@@ -7,8 +7,12 @@ from fastlora_verify.mutations.base import Example
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "forward-left-behind": (
         Example("unpatcher", 'vars(layer).pop("forward")', "pass"),
+        Example("unpatcher", "layer.forward = layer._former", None),
+    ),
+    "forward-not-restored": (
         Example("unpatcher", "layer.forward = layer._former", "pass"),
         Example("unpatcher", 'setattr(layer, "forward", layer._former)', "pass"),
+        Example("unpatcher", 'vars(layer).pop("forward")', None),
         Example("unpatcher", "layer._former = None", None),
     ),
     "patched-twice": (

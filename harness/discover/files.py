@@ -37,9 +37,15 @@ def is_test(root: Path, path: Path) -> bool:
 
 
 def source_root(root: Path) -> str:
-    """`src` where packages lie in it, else the repository itself."""
+    """`src` where modules lie in it, `python` or `lib` where packages do, else the repository itself."""
     src = root / "src"
-    return "src" if src.is_dir() and any(python_files(src)) else "."
+    if src.is_dir() and any(python_files(src)):
+        return "src"
+    return next((name for name in ("python", "lib") if _holds_packages(root / name)), ".")
+
+
+def _holds_packages(folder: Path) -> bool:
+    return not (folder / "__init__.py").exists() and any(folder.glob("*/__init__.py"))
 
 
 def module_name(root: Path, source: str, path: Path) -> str | None:

@@ -12,7 +12,7 @@ from fastlora_verify.harness.discover.kernels import Reader
 from fastlora_verify.harness.errors import NoKernel
 from fastlora_verify.mutations.source import SourceFile, TargetSource
 
-HOLDER = re.compile(r"^\s*class\s+\w+\(.*\bFunction\b", re.MULTILINE)
+HOLDER = re.compile(r"^\s*class\s+\w+\s*\([^)]*\bFunction\b", re.MULTILINE)
 
 
 def read_repository(root: Path) -> Found:

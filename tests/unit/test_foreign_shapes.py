@@ -42,7 +42,7 @@ SHAPE_LIST = [
         ("refuses",),
         "speed_up",
         "slow_down",
-        ("forward-left-behind@slow_down[restored]", "patched-twice@speed_up[slow_forward]"),
+        ("forward-not-restored@slow_down", "patched-twice@speed_up[slow_forward]"),
         {"delegates-always": 1, "delegates-on-quant-state": 1, "bias-dropped": 1, "guard-fails-open": 2},
         ("peft.tuners.lora.layer:Linear",),
     ),

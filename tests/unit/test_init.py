@@ -221,3 +221,17 @@ def test_the_owner_is_the_class_that_is_patched(repository: Path) -> None:
     assert set(owner) == {"peft.tuners.lora:Linear", "peft.tuners.lora:Conv2d"}
     path.write_text(KERNEL)
     assert read_repository(repository).kernels[0].roles.owner == ()
+
+
+@pytest.mark.parametrize(("folder", "root"), [("python", "python"), ("lib", "lib"), ("other", ".")])
+def test_packages_may_lie_in_other_folders(folder: str, root: str, repository: Path) -> None:
+    (repository / "src").rename(repository / folder)
+    path = repository / folder / "fast" / "lora_kernel.py"
+    path.write_text(
+        KERNEL.replace(
+            "class Fused(torch.autograd.Function):", "class Fused(\n        torch.autograd.Function,\n    ):"
+        )
+    )
+    found = read_repository(repository)
+    assert found.source_roots == (root,)
+    assert found.modules == ("fast.lora_kernel" if root != "." else "other.fast.lora_kernel",)

@@ -27,7 +27,7 @@ FUSED = "src/adapterfuse/fused.py"
 HANDFUL = {
     "delegates-on-3d@adapterfuse.fused:schnell",
     "delegates-on-fp16@adapterfuse.fused:schnell",
-    "forward-left-behind@adapterfuse.fused:ausschalten[restored]",
+    "forward-not-restored@adapterfuse.fused:ausschalten",
     "scaling-dropped-in-da@adapterfuse.fused:LowRankProduct.backward",
     "activation-saved@adapterfuse.fused:LowRankProduct.forward",
 }
