@@ -22,6 +22,8 @@ from fastlora_verify.harness.child.answers import NODE
 
 Answer = Mapping[str, Any]
 WORSE = 1.1
+FLOOR = 1e-13
+"""What float64's own rounding makes of some hundred terms: a figure under it is as good as 0."""
 
 
 def compared(unchanged: Sequence[Answer], changed: Sequence[Answer]) -> tuple[Answer, ...]:
@@ -111,7 +113,7 @@ def _exceeds(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
         return False
     if most is None:
         return drift is not None or str(new) in ("nan", "inf")
-    return most > factor * least
+    return most > factor * max(least, FLOOR)
 
 
 def _number(value: object) -> float | None:

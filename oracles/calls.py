@@ -26,7 +26,7 @@ from fastlora_verify.oracles.base import (
     judged,
     measured,
 )
-from fastlora_verify.oracles.exact import LIMIT
+from fastlora_verify.oracles.exact import relative_figure
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import leaf_like, outputs_of, random_dy, relative_errors, run_block
 from torch import Tensor, nn
@@ -163,7 +163,7 @@ def scenario_figures(info: KernelInfo, name: str, scenario: Scenario, make: Make
         raise NotRunError("the call was handed back to PEFT")
     errors = relative_errors(scenario(model, x), want)
     tensor = worst_of(errors)
-    return [Figure(f"{name}: {short(tensor)}", errors[tensor], LIMIT, "relative", errors[tensor] <= LIMIT, key=name)]
+    return [relative_figure(info, f"{name}: {short(tensor)}", errors[tensor], name)]
 
 
 def kept_figures(info: KernelInfo, make: Make, device: str) -> list[Figure]:

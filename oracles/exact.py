@@ -32,6 +32,10 @@ from torch import Tensor, nn
 ID = "exact"
 LIMIT = 1e-10
 """Of the largest value. Sums of under 100 terms err by under 1e-13 in float64; ten deep, by under 1e-12."""
+SINGLE_LIMIT = 1e-5
+"""The same for a kernel that nothing is declared of: it may compute in fp32 whatever it is given. Ten products of
+under 100 terms, 6e-8 each; whoever computed in float64 before is held to that by the drift."""
+SINGLE_DRIFT = 1e3
 
 DY = Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]
 
@@ -151,7 +155,14 @@ def case_figures(info: KernelInfo, case: Case, seed: int, device: str) -> list[F
     errors = relative_errors(run_block(fast, x, dy=case.dy, input_grad=case.input_grad), want)
     tensor = worst_of(errors)
     error = errors[tensor]
-    return [Figure(f"{case.name}: {short(tensor)}", error, LIMIT, "relative", error <= LIMIT, key=case.name)]
+    return [relative_figure(info, f"{case.name}: {short(tensor)}", error, case.name)]
+
+
+def relative_figure(info: KernelInfo, name: str, error: float, key: str) -> Figure:
+    """A relative error in float64 against its limit."""
+    if info.declared:
+        return Figure(name, error, LIMIT, "relative", error <= LIMIT, key=key)
+    return Figure(name, error, SINGLE_LIMIT, "relative", error <= SINGLE_LIMIT, key=key, drift=SINGLE_DRIFT)
 
 
 def made(info: KernelInfo, case: Case, sample: Sample) -> tuple[nn.Module, Tensor]:

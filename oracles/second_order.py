@@ -22,7 +22,7 @@ from fastlora_verify.oracles.base import (
     judged,
     measured,
 )
-from fastlora_verify.oracles.exact import LIMIT
+from fastlora_verify.oracles.exact import relative_figure
 from fastlora_verify.oracles.instruments import leaf_like, mean_of_squares, outputs_of, relative_error
 from torch import Tensor, nn
 
@@ -52,7 +52,7 @@ def all_figures(info: KernelInfo, options: Options) -> list[Figure]:
             return [Figure(NAME, REFUSED, ok=True)]
         raise
     worst = max(relative_error(one, other) for one, other in zip(got, want, strict=True))
-    return [Figure(NAME, worst, LIMIT, "relative", worst <= LIMIT)]
+    return [relative_figure(info, NAME, worst, NAME)]
 
 
 def penalty_gradients(model: nn.Module, x: Tensor) -> list[Tensor]:

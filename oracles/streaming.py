@@ -20,7 +20,7 @@ from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import HANDED_BACK, Make, need_device, patched, took
 from fastlora_verify.oracles.base import Figure, NotRunError, Options, Oracle, OracleResult, judged, measured
-from fastlora_verify.oracles.exact import LIMIT
+from fastlora_verify.oracles.exact import LIMIT, SINGLE_LIMIT
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import (
     leaf_like,
@@ -110,7 +110,7 @@ def pool_figures(info: KernelInfo, name: str, sample: Sample) -> list[Figure]:
         layer.register_forward_hook(partial(note, info, with_node))
     errors = relative_errors(streamed.named(run_block(streamed, x)), want)
     tensor = worst_of(errors)
-    limit = LIMIT if sample.base == "dense" else 0.0
+    limit = 0.0 if sample.base != "dense" else LIMIT if info.declared else SINGLE_LIMIT
     ran = sum(with_node[:LAYERS])
     if not info.declared and ran < LAYERS:
         raise NotRunError(HANDED_BACK)

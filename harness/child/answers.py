@@ -23,7 +23,7 @@ def subjects(job: Job) -> Iterator[tuple[str, Any]]:
         return
     from fastlora_verify.harness.child.described import kernels
 
-    yield from kernels(job["described"])
+    yield from kernels(job["described"], job.get("device", "cpu"))
 
 
 def missing(job: Job) -> str:

@@ -130,17 +130,17 @@ def _told(result: Any) -> str:
     return repr(result)[:60] if isinstance(result, int | str | None | bool) else type(result).__name__
 
 
-def kernels(described: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, KernelInfo | str]]:
+def kernels(described: Sequence[Mapping[str, str]], device: str = "cpu") -> Iterator[tuple[str, KernelInfo | str]]:
     """Each kernel's name, and the kernel for the oracles or why they can't be asked about it."""
     for kernel in described:
         try:
-            yield kernel["name"], found(kernel).info()
+            yield kernel["name"], found(kernel, device).info()
         except NotRunError as reason:
             yield kernel["name"], f"not run: {reason}"
 
 
-def found(kernel: Mapping[str, str]) -> Described:
-    """A kernel of the description, the way of calling its patcher confirmed. Raises NotRunError."""
+def found(kernel: Mapping[str, str], device: str = "cpu") -> Described:
+    """A kernel of the description, the way of calling its patcher confirmed on `device`. Raises NotRunError."""
     if kernel["kind"] not in KINDS:
         raise NotRunError(f"there is no sample model of kind {kernel['kind']!r}")
     if not kernel["patcher"]:
@@ -153,7 +153,7 @@ def found(kernel: Mapping[str, str]) -> Described:
         raise NotRunError(f"how {kernel['patcher']} is called is not known: {error}") from error
     ways = [Way(host, call) for host in HOSTS for call in calls]
     described = Described(kernel["name"], kernel["kind"], kernel["node"], patcher, unpatcher, ways)
-    described.ways = [confirmed(described)]
+    described.ways = [confirmed(described, device)]
     return described
 
 
@@ -162,7 +162,7 @@ def function_at(scope: str) -> Callable[..., Any]:
     module, _, path = scope.partition(":")
     try:
         value: Any = importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NotRunError(f"importing {module} raises {one_line(error)}") from error
     for part in path.split("."):
         value = getattr(value, part, None)
@@ -172,29 +172,29 @@ def function_at(scope: str) -> Callable[..., Any]:
     return function
 
 
-def confirmed(described: Described) -> Way:
+def confirmed(described: Described, device: str) -> Way:
     """The first way after which the kernel runs on a sample model. Raises NotRunError with what each came to."""
     reasons: dict[str, str] = {}
     for way in described.ways:
         for fields in TRIED:
-            reason = attempt(described, way, tried(described.kind, fields))
+            reason = attempt(described, way, tried(described.kind, fields, device))
             if reason is None:
                 return way
             reasons.setdefault(f"called as {way.call} on {way.host}", reason)
     raise NotRunError("; ".join(f"{way}, {reason}" for way, reason in reasons.items()))
 
 
-def tried(kind: str, fields: Mapping[str, Any]) -> Sample:
+def tried(kind: str, fields: Mapping[str, Any], device: str) -> Sample:
     """A sample of TRIED."""
     ranks = (fields["ranks"],) * len(KINDS[kind].projections) if "ranks" in fields else ()
-    return Sample(**{**fields, "ranks": ranks})
+    return Sample(**{**fields, "ranks": ranks, "device": device})
 
 
 def attempt(described: Described, way: Way, sample: Sample) -> str | None:
     """Why the kernel does not run on a sample that is patched this way; None if it does."""
     try:
         model, x = build(described.kind, sample)
-    except MissingLibraryError as reason:
+    except (MissingLibraryError, AssertionError, RuntimeError) as reason:  # torch without the device asserts
         return str(reason)
     expected = [tuple(out.shape) for out in outputs_of(model(x))]
     trial = Described(**{**vars(described), "ways": [way]})

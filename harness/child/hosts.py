@@ -69,6 +69,7 @@ def llama_host(kind: str, model: nn.Module) -> Host:
     config = LlamaConfig(**sizes, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
     holder, names = LLAMA_PLACES[kind]
     wrapped = get_peft_model(LlamaForCausalLM(config), LoraConfig(r=2, target_modules=list(names)))
+    wrapped.to(next(model.parameters()).device)
     block = wrapped.get_base_model().model.layers[0].get_submodule(holder)
     block.train(model.training)
     sample = model.get_submodule(KINDS[kind].block)
