@@ -15,7 +15,7 @@ from fastlora_verify.harness.suite_diff.checks import module_body, read_test
 from fastlora_verify.harness.suite_diff.collected import Item, arms, marker_names, skips_added
 from fastlora_verify.harness.suite_diff.moved import moved, nearest
 from fastlora_verify.harness.suite_diff.pairing import new_skips, paired
-from fastlora_verify.harness.suite_diff.places import Side, changed_files, leans_on, owner_of, place_of
+from fastlora_verify.harness.suite_diff.places import Side, changed_files, leans_on, modules_of, owner_of, place_of
 from fastlora_verify.harness.suite_diff.skip_marks import changed_conditions
 from fastlora_verify.harness.suite_diff.sources import Place
 from fastlora_verify.reports.suite_record import SuiteFinding
@@ -144,7 +144,8 @@ def _sources(tests: list[_Test], old: Side, new: Side, out: Compared) -> None:
         before, after = test.before, test.after
         if before is None or after is None:
             continue
-        if not (leans_on(old.sources, before.module, differ) or leans_on(new.sources, after.module, differ)):
+        sides = ((old.sources, before, test.old), (new.sources, after, test.new))
+        if not any(leans_on(sources, modules_of(sources, place, items), differ) for sources, place, items in sides):
             continue
         ids = [item.test for item in test.old]
         one = read_test(old.sources, before, owner_of(old.sources, test.old))

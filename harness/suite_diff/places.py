@@ -54,10 +54,18 @@ def changed_files(old: Sources, new: Sources) -> frozenset[str]:
     return frozenset(differ)
 
 
-def leans_on(sources: Sources, module: Module, paths: frozenset[str]) -> bool:
-    """Whether a file is one of `paths`, or imports one of the tree's, or has such a conftest.py."""
+def modules_of(sources: Sources, place: Place, items: Sequence[Item]) -> list[Module]:
+    """The files that a test is collected from and defined in, and their conftest.py files."""
+    file = items[0].file
+    collected = sources.module(file) if file is not None else None
+    own = [place.module, *([collected] if collected is not None else [])]
+    return [*own, *(conftest for module in own for conftest in sources.conftests(module.path))]
+
+
+def leans_on(sources: Sources, modules: Sequence[Module], paths: frozenset[str]) -> bool:
+    """Whether one of the files is one of `paths`, or imports one of these from the tree."""
     seen: set[str] = set()
-    waiting = [module, *sources.conftests(module.path)]
+    waiting = list(modules)
     while waiting:
         current = waiting.pop()
         if current.path in seen:

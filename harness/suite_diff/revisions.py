@@ -113,7 +113,8 @@ def _named_in_base(target: Target, base: Tree) -> tuple[str, ...]:
 
 def _deleted(target: Target, tests: Sequence[str], base: Path, head: Path) -> list[str]:
     """Test files of the base that are gone, lie beside a listed one and speak of the target's modules."""
-    folders = {Path(test.partition("::")[0]).parent for test in tests}
+    paths = [Path(test.partition("::")[0]) for test in tests]
+    folders = {path.parent for path in paths if path.suffix == ".py"}  # in a listed folder they are collected anyway
     stems = {part for name in target.modules for part in name.split(".")[-1:]}
     found = []
     for folder in sorted(folders):

@@ -170,6 +170,22 @@ def test_a_head_that_does_not_import_is_said(repository: Path, suite: Command) -
     assert "nowhere" in ran.out
 
 
+def test_what_the_target_s_own_arguments_leave_out_now(repository: Path, suite: Command) -> None:
+    table = (repository / "fastlora-verify.toml").read_text()
+    quick = table.replace('pytest-args = ["-W", "ignore"]', 'pytest-args = ["-W", "ignore", "-m", "not slow"]')
+    case = "import pytest\n\n\nclass Base:\n    def test_x(self):\n        assert 1\n\n\nclass TestX(Base):\n    pass\n"
+    commit(repository, {"fastlora-verify.toml": quick, "tests/test_b.py": case})
+    git(repository, "tag", "-f", "base")
+    commit(
+        repository,
+        {"tests/test_b.py": case.replace("    def", "    @pytest.mark.slow\n    def").replace("assert 1", "pass")},
+    )
+    ran = suite()
+    assert ran.status == 1
+    assert "`tests/test_b.py::TestX::test_x` is left out by the target's own pytest arguments" in ran.out
+    assert "**2 exceptions: 1 assertion removed, 1 new skip (5 to 4).**" in ran.out
+
+
 def test_only_the_tests_asked_for(repository: Path, suite: Command) -> None:
     less = TESTS[: TESTS.index("\n\ndef test_dropped")].replace("1e-3", "1e-2")
     commit(repository, {"tests/test_a.py": less})

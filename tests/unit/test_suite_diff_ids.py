@@ -153,3 +153,24 @@ def test_a_file_that_skips_itself_is_a_new_skip() -> None:
     (finding,) = found.findings
     assert finding.kind == "skip-added"
     assert "skips itself" in finding.text
+
+
+def test_a_test_whose_function_stands_in_another_file() -> None:
+    """As pytest's own collection says: inherited, imported, or wrapped."""
+    files = {
+        FILE: "from base import Base\n\n\nclass TestX(Base):\n    TOL = 1\n",
+        "tests/base.py": "class Base:\n    def test_x(self):\n        assert a < self.TOL\n",
+    }
+    inherited = Item(f"{FILE}::TestX::test_x", f"{FILE}::TestX::test_x", FILE, ("tests/base.py", "Base.test_x"))
+    elsewhere = replace(inherited, defined=None)
+    for one in (inherited, elsewhere):
+        sides = [
+            Side(Sources.of({**files, **changed}), Collection((one,)))
+            for changed in (
+                {},
+                {FILE: files[FILE].replace("TOL = 1", "TOL = 2")},
+                {"tests/base.py": "class Base:\n    def test_x(self):\n        pass\n"},
+            )
+        ]
+        assert [finding.kind for finding in compare_suites(sides[0], sides[1]).findings] == ["loosened"]
+        assert [finding.kind for finding in compare_suites(sides[0], sides[2]).findings] == ["assertion-removed"]
