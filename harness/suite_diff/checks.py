@@ -143,6 +143,8 @@ def _block(body: Body, statements: Sequence[ast.stmt], here: _Here) -> None:
                 _block(body, statement.body, inside)
             continue
         _statement(body, statement, here)
+        if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
+            return  # nothing behind it runs
         here = replace(here, guards=(*here.guards, *_left_out(statement, here.frame)))
 
 

@@ -18,6 +18,7 @@ from fastlora_verify.harness.sides import TEST_NAMES, is_named, source_side
 from fastlora_verify.harness.suite_diff.collecting import collect
 from fastlora_verify.harness.suite_diff.compare import compare_suites
 from fastlora_verify.harness.suite_diff.places import Side
+from fastlora_verify.harness.suite_diff.settings import changed_settings
 from fastlora_verify.harness.suite_diff.sources import Sources
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.target_file import load_target
@@ -72,6 +73,9 @@ def _side(setting: Setting, tree: Tree, scratch: Path, tests: Sequence[str]) -> 
 def _record(old: Side, new: Side, base: Tree, head: Tree) -> SuiteRecord:
     compared = compare_suites(old, new)
     notes = [*base.notes, *head.notes, *compared.notes]
+    settings = changed_settings(_root(base), _root(head))
+    if settings:
+        notes.append(f"settings of pytest that changed, and may change what the tests accept: {', '.join(settings)}")
     for name, side in (("base", old), ("head", new)):
         if side.collection.foreign:
             notes.append(
