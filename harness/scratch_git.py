@@ -121,20 +121,22 @@ class ScratchRepository:
     def apply(self, patch: Path, to: Path, depth: int = 0) -> list[str]:
         """Applies a diff to the files in `to`, which no index knows; returns the paths it names.
 
-        Its paths are from a top that lies `depth` folders above `to`, or from `to` itself. Raises GitError with file
-        and line of what doesn't fit.
+        Its paths are from a top that lies `depth` folders above `to`, or from `to` itself, with git's a/ and b/ before
+        them or without. Raises GitError with file and line of what doesn't fit.
         """
         try:
             text = patch.read_bytes()
         except OSError as error:
             raise GitError(f"{patch} cannot be read: {error.strerror}") from error
-        for strip in dict.fromkeys((depth + 1, 1)):
+        problem = ""
+        for strip in dict.fromkeys((depth + 1, 1, depth, 0)):
             words = ("apply", "--whitespace=nowarn", f"-p{strip}")
             done = self._run(*words, "-", where=to, stdin=text)
             if not done.returncode:
                 rows = os.fsdecode(self._run(*words, "--numstat", "-z", "-", where=to, stdin=text).stdout).split("\0")
                 return [row.split("\t", 2)[2] for row in rows if row.count("\t") >= 2]
-        raise GitError(f"{patch} does not apply: {said(done)}")
+            problem = problem or said(done)
+        raise GitError(f"{patch} does not apply: {problem}")
 
     def _checkout(self, revision: Revision) -> None:
         self._must("checkout", "-q", "-f", "--detach", revision.commit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -208,10 +209,12 @@ def test_a_diff_applies_in_no_repository_too_and_inside_of_another(top: Path) ->
     assert (top / "ignored" / "sub" / "c.py").read_text() == "c = 2\n"
 
 
-@pytest.mark.parametrize("cut", ["", "sub/"])
+@pytest.mark.parametrize("cut", ["", "sub/", "[ab]/", "[ab]/sub/"])
 def test_a_diff_may_be_told_from_the_top_or_from_the_folder(top: Path, cut: str) -> None:
     diff = patch_of(top, {"sub/c.py": "c = 2\n"})
-    diff.write_text(diff.read_text().replace(cut, ""))
+    diff.write_text(
+        re.sub(rf" {cut}" if cut.startswith("[") else cut, " " if cut.startswith("[") else "", diff.read_text())
+    )
     scratch, _ = scratch_of(top)
     shutil.copytree(top / "sub", top.parent / "tree")
     assert scratch.apply(diff, top.parent / "tree", depth=1) == ["c.py"]
