@@ -144,6 +144,8 @@ def _short(value: Value) -> str:
 
 
 def _plain(value: Value) -> Value:
+    if isinstance(value, bool):  # a record's values are numbers and words
+        return int(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

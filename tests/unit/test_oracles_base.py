@@ -13,6 +13,8 @@ from fastlora_verify.oracles.base import (
     one_line,
     told,
 )
+from fastlora_verify.reports.decode import decode
+from fastlora_verify.reports.record import Figure as FigureRecord
 
 GREEN = Figure("dX", 1.2339, 2.0, "x PEFT's error", True)
 RED = Figure("dX, seed 11", 4.93, 2.0, "x PEFT's error", False)
@@ -90,3 +92,9 @@ def test_answers_are_json_with_nothing_that_json_cannot_say():
         {"name": "dX", "value": 1.2339, "limit": 2.0, "unit": "x PEFT's error", "ok": True},
         {"name": "nan", "value": "nan", "limit": 2.0, "unit": "", "ok": False},
     ]
+
+
+def test_a_record_can_be_read_again_whatever_a_figure_holds():
+    for value in (True, False, 3, 0.5, "word", None):
+        plain = Figure("f", value, limit=value).as_json()
+        assert decode(FigureRecord, {**plain}, "figure").value == value
