@@ -232,6 +232,12 @@ def test_where_peft_ran_nothing_is_said_of_the_kernel(oracle: str, info: KernelI
     assert {(figure.value, figure.ok) for figure in figures} == {("not run: the call was handed back to PEFT", None)}
 
 
+def test_dropout_may_be_modelled_unasked_and_is_then_read_off_the_output() -> None:
+    answer = asked("dropout", info_of("shapes:models_dropout"))
+    assert answer.ok is True, red(answer)
+    assert [figure.value for figure in answer.figures if "neither 0" in figure.name] == [0]
+
+
 def test_without_an_unpatcher_there_is_no_lifecycle() -> None:
     answer = asked("lifecycle", info_of("kernel:patch"))
     assert answer.ok is None and answer.summary == "not run: the description names no unpatcher"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import tarfile
@@ -80,6 +81,9 @@ MUTANTS = {
 }
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("pytest_cov") is None, reason="the package's pytest options need pytest-cov"
+)
 def test_mutants_are_held_to_the_unmutated_kernels_figures(soup: Path) -> None:
     selected = ("--kernel", "mlp", "--tests", "tests/test_issue837_fast_lora_mlp.py", "--target", ".")
     run(soup, 0, "mutate", *MUTANTS, *selected, "--run-dir", str(soup.parent / "run"), "--json", "m.json")

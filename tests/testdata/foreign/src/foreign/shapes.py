@@ -150,3 +150,48 @@ def projected(x, weight, bias, a, b, scale):
     """One projection."""
     term = torch.nn.functional.linear(torch.nn.functional.linear(x.to(a.dtype), a), b) * scale
     return (torch.nn.functional.linear(x, weight, bias) + term).to(x.dtype)
+
+
+@functools.cache
+def dropping_function():
+    class FusedProjection(torch.autograd.Function):
+        """Takes X and dropped X: the mask's own derivative is left to autograd."""
+
+        @staticmethod
+        def forward(ctx, x, dropped, weight, bias, a, b, scale):
+            hidden = dropped @ a.t()
+            ctx.scale = scale
+            ctx.save_for_backward(weight, a, b, dropped, hidden)
+            return torch.nn.functional.linear(x, weight, bias) + scale * (hidden @ b.t())
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, dy):
+            weight, a, b, dropped, hidden = ctx.saved_tensors
+            dh = ctx.scale * (dy @ b)
+            return dy @ weight, dh @ a, None, None, dh.t() @ dropped, ctx.scale * (dy.t() @ hidden), None
+
+    return FusedProjection
+
+
+def models_dropout(model):
+    """Dropout is modelled without anybody asking for it."""
+    for module in model.modules():
+        if hasattr(module, "lora_A"):
+            module.forward = dropping_forward(module, type(module).forward.__get__(module))
+
+
+def dropping_forward(layer, original):
+    """The forward of a layer in one dtype, dropout included."""
+
+    def forward(x):
+        base, a, b = layer.get_base_layer(), layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        if base.weight.dtype != x.dtype or a.dtype != x.dtype or torch.is_autocast_enabled("cpu"):
+            return original(x)
+        flat = x.reshape(-1, x.shape[-1])
+        p = getattr(layer.lora_dropout["default"], "p", 0.0)
+        dropped = torch.nn.functional.dropout(flat, p, layer.training)
+        out = dropping_function().apply(flat, dropped, base.weight, base.bias, a, b, layer.scaling["default"])
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+    return forward
