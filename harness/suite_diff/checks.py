@@ -88,10 +88,11 @@ class Body:
     skips: list[Skip] = field(default_factory=list)
     locals: dict[tuple[str, str], set[str]] = field(default_factory=dict)  # by function; the test's own is ("", "")
 
-    def note(self, scope: tuple[str, str], frame: Frame) -> None:
-        """Remembers the names that a function binds."""
-        own = ("", "") if scope == self.place.key else scope
-        self.locals.setdefault(own, set()).update(frame.hidden)
+    def note(self, place: Place, frame: Frame) -> None:
+        """Remembers the names that a function binds, those of its comprehensions too."""
+        own = ("", "") if place.key == self.place.key else place.key
+        inner = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.locals.setdefault(own, set()).update(frame.hidden, inner)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _function(body: Body, place: Place, frame: Frame) -> None:
     if place.key in frame.stack or len(frame.stack) >= DEEPEST:
         return
     frame = with_locals(place.node, replace(frame, stack=(*frame.stack, place.key)))
-    body.note(place.key, frame)
+    body.note(place, frame)
     _block(body, place.node.body, _Here(frame))
 
 
@@ -255,7 +256,7 @@ def _helper(body: Body, call: ast.Call, place: Place, here: _Here) -> None:
         return
     given, wide = (_given(call, frame) for frame in (here.frame, here.frame.written_out))
     frame = enter(given, place, here.frame, written_out=wide)
-    body.note(place.key, frame)
+    body.note(place, frame)
     _block(body, place.node.body, _Here(frame, here.guards, here.rows, Via(place, call)))
 
 

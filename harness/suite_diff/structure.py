@@ -65,7 +65,7 @@ class Structure(ABC):
     def table(self, old: ast.Dict, new: ast.Dict, value: int, truth: int) -> Iterator[Change]:
         """By key; a key that only one side has belongs to cases that the other doesn't have."""
         first, second = by_key(old), by_key(new)
-        if not first.keys() & second.keys():
+        if not first.keys() & second.keys() and (first or second):
             raise Unlike
         for key in first.keys() & second.keys():
             for change in self.pair(first[key], second[key], value, 0):

@@ -121,6 +121,11 @@ SAME = {
         "c = f()\nassert [s.i for s in c] == [0]\nassert {s.g for s in c} == {0}",
         "d = f()\nassert [t.i for t in d] == [0]\nassert {t.g for t in d} == {0}",
     ),
+    "an empty table": ("c = f()\nassert g(c.a, {})", "d = f()\nassert g(d.a, {})"),
+    "names of a comprehension of pairs": (
+        "assert {k: v.a for k, v in out.items()} == {1: 2}",
+        "assert {key: value.a for key, value in out.items()} == {1: 2}",
+    ),
     "a local that a helper has, too": ("out = f()\nassert len(out.a) == 3", "got = f()\nassert len(got.a) == 3"),
     "an intermediate result named": ("assert g(f(1)).a", "y = f(1)\nassert g(y).a"),
     "a skip whose condition's name changed": (

@@ -131,6 +131,12 @@ def test_a_helper_called_with_something_else_is_told_once() -> None:
     assert (finding.base, finding.head) == (f"{FILE}:8", f"{FILE}:8")
 
 
+def test_a_helper_called_with_a_name_of_a_comprehension() -> None:
+    old = "def end(c):\n    assert len(c) <= 1\n    return c\n\n"
+    old += "def test_x():\n    assert [end(c) for c in cases] == [1]\n"
+    assert kinds(old, old.replace("[end(c) for c in", "[end(one) for one in")) == []
+
+
 def test_a_helper_called_once_less_is_an_assertion_less() -> None:
     assert kinds(HELPER, HELPER.replace("check(f(y), g(y))", "pass")) == ["assertion-removed", "assertion-removed"]
 
