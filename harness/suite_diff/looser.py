@@ -22,6 +22,8 @@ from fastlora_verify.harness.suite_diff.operands import (
     is_approx,
     is_literal,
     is_lookup,
+    kinds_changed,
+    membership,
     raising,
 )
 from fastlora_verify.harness.suite_diff.structure import Structure
@@ -91,9 +93,17 @@ class _Comparison(Structure):
                 raise Unlike
             yield changed(way_of(1 if was < now else -1, truth), old, new)
         if other in (ast.Lt, ast.LtE):
+            if one in (ast.Eq, ast.NotEq) and (self.same(right, sides[0]) or self.same(left, sides[1])):
+                left, right = right, left
             yield from self.pair(left, sides[0], -truth, 0)
             yield from self.pair(right, sides[1], truth, 0)
             return
+        if other in (ast.In, ast.NotIn):
+            members = membership(old, new, truth if other is ast.In else -truth)
+            if members is not None:
+                yield from self.must_be_same(left, sides[0])
+                yield from members
+                return
         within = {ast.Eq: truth, ast.NotEq: -truth}.get(other, 0)
         symmetric = other in (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
         tries = (sides, sides[::-1]) if symmetric else (sides,)
@@ -135,6 +145,10 @@ class _Comparison(Structure):
             return
         if len(old.args) != len(new.args):
             raise Unlike
+        if name == callee(new) == "isinstance" and len(old.args) == 2:
+            yield from self.must_be_same(old.args[0], new.args[0])
+            yield from kinds_changed(old, new, truth)
+            return
         if is_lookup(old) and is_lookup(new):
             yield from self._lookup(old, new, value)
             return

@@ -43,6 +43,13 @@ def without_number(node: ast.expr) -> Iterator[tuple[ast.expr, float, float, int
         yield node.left, right, 1.0 if isinstance(node.op, ast.Div) else 0.0, -1
 
 
+def number_first(node: ast.BinOp) -> tuple[ast.expr, ast.expr]:
+    """The operands, those of a sum or a product with a number in front."""
+    if isinstance(node.op, ast.Add | ast.Mult) and number(node.right) is not None and number(node.left) is None:
+        return node.right, node.left
+    return node.left, node.right
+
+
 def is_row(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == ROW
 
@@ -97,7 +104,7 @@ def is_approx(node: ast.expr) -> bool:
 def kinds_of(call: ast.Call) -> list[ast.expr]:
     if not call.args:
         return []
-    return list(call.args[0].elts) if isinstance(call.args[0], ast.Tuple) else [call.args[0]]
+    return list(call.args[-1].elts) if isinstance(call.args[-1], ast.Tuple) else [call.args[-1]]
 
 
 def covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
@@ -141,14 +148,32 @@ def choices(old: ast.expr, new: ast.expr, value: int, known_cases: frozenset[str
     return [] if named or not known_cases else [changed(Way.UNTOLD, old, new)]
 
 
-def raising(old: ast.Call, new: ast.Call, truth: int) -> Iterator[Change]:
-    """What changed in the exceptions that are expected, and in their messages. Raises Unlike."""
+def kinds_changed(old: ast.Call, new: ast.Call, truth: int) -> Iterator[Change]:
+    """What changed in the classes that a call names last: `raises(E)`, `isinstance(x, (A, B))`. Raises Unlike."""
     one, other = ([ast.unparse(kind) for kind in kinds_of(call)] for call in (old, new))
     if set(one) != set(other):
         grows, shrinks = covers(other, one), covers(one, other)
         if not (grows or shrinks):
             raise Unlike
         yield Change(way_of(1 if grows else -1, truth), ", ".join(one), ", ".join(other), old, new)
+
+
+def membership(old: ast.Compare, new: ast.Compare, truth: int) -> list[Change] | None:
+    """What changed in `x in (1, 2)` where one list holds the other; None where it doesn't, or they are no lists."""
+    lists = [node.comparators[0] for node in (old, new)]
+    members = [
+        {ast.dump(value) for value in node.elts} for node in lists if isinstance(node, ast.Tuple | ast.List | ast.Set)
+    ]
+    if len(members) < 2 or not (members[0] <= members[1] or members[1] <= members[0]):
+        return None
+    if members[0] == members[1]:
+        return []
+    return [changed(way_of(1 if members[0] < members[1] else -1, truth), lists[0], lists[1])]
+
+
+def raising(old: ast.Call, new: ast.Call, truth: int) -> Iterator[Change]:
+    """What changed in the exceptions that are expected, and in their messages. Raises Unlike."""
+    yield from kinds_changed(old, new, truth)
     first, second = ({w.arg: w.value for w in call.keywords}.get("match") for call in (old, new))
     if first is not None and second is not None:
         if ast.dump(first) != ast.dump(second):

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from fastlora_verify.harness.suite_diff.numbers import number
-from fastlora_verify.harness.suite_diff.operands import by_key, is_row, sign_of
+from fastlora_verify.harness.suite_diff.operands import by_key, is_row, number_first, sign_of
 from fastlora_verify.harness.suite_diff.ways import Change, Renamed, Unlike, for_cases
 
 
@@ -34,17 +34,18 @@ class Structure(ABC):
     def arithmetic(self, old: ast.BinOp, new: ast.BinOp, value: int, truth: int) -> Iterator[Change]:
         if type(old.op) is not type(new.op):
             raise Unlike
+        olds, news = number_first(old), number_first(new)
         signs = (value, value)
         if isinstance(old.op, ast.Sub | ast.Div | ast.FloorDiv):
             signs = (value, -value)
         elif isinstance(old.op, ast.Mult):
-            signs = tuple(value * sign_of(factor) for factor in (old.right, old.left))  # type: ignore[assignment]
+            signs = tuple(value * sign_of(factor) for factor in (olds[1], olds[0]))  # type: ignore[assignment]
         elif isinstance(old.op, ast.Pow):
             base = number(old.left)
             signs = (value, 0 if base is None else value if base > 1 else -value)
         elif not isinstance(old.op, ast.Add):
             signs = (0, 0)
-        for one, other, sign in ((old.left, new.left, signs[0]), (old.right, new.right, signs[1])):
+        for one, other, sign in zip(olds, news, signs, strict=True):
             changes = list(self.pair(one, other, sign, 0))
             if changes and value and not sign:
                 raise Unlike  # of a remainder, say, nobody knows what a greater number does
@@ -63,11 +64,12 @@ class Structure(ABC):
             yield from self.must_be_same(old.slice, new.slice)
 
     def table(self, old: ast.Dict, new: ast.Dict, value: int, truth: int) -> Iterator[Change]:
-        """By key; a key that only one side has belongs to cases that the other doesn't have."""
+        """By key; in a table of bounds a key that only one side has belongs to cases that the other doesn't have."""
         first, second = by_key(old), by_key(new)
-        if not first.keys() & second.keys() and (first or second):
+        common = [key for key in first if key in second]
+        if (not common and (first or second)) or (not value and first.keys() != second.keys()):
             raise Unlike
-        for key in first.keys() & second.keys():
+        for key in common:
             for change in self.pair(first[key], second[key], value, 0):
                 yield for_cases(change, [key])
 

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Sequence
 
 from fastlora_verify.harness.suite_diff.frame import Frame, class_constant
-from fastlora_verify.harness.suite_diff.numbers import is_bound
+from fastlora_verify.harness.suite_diff.numbers import is_bound, number
 
+_LONGEST = 200  # numbers of a range that are told one by one
 ROW = "row"  # subscript of a table: the value belongs to the rows of a loop or parametrisation
 
 
@@ -43,6 +44,12 @@ def literal(node: ast.expr, frame: Frame) -> list[ast.expr] | None:
             return [
                 ast.Tuple([key, value], ast.Load()) for key, value in zip(table.keys, table.values, strict=True) if key
             ]
+        return None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+        bounds = [number(argument) for argument in node.args]
+        whole = [bound for bound in bounds if isinstance(bound, int)]
+        if 1 <= len(whole) <= 3 and len(whole) == len(bounds) and 0 not in whole[2:] and len(range(*whole)) <= _LONGEST:
+            return [ast.Constant(value) for value in range(*whole)]
         return None
     value = _literal_value(node, frame)
     return literal(value, frame) if isinstance(value, ast.Tuple | ast.List) else None
