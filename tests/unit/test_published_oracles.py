@@ -76,7 +76,7 @@ def test_of_the_right_kernels_only_true_differences_from_peft_are_told(soup: Pat
 MUTANTS = {
     "scaling-dropped-in-dx": "exact",
     "delegates-on-bf16": "node-taken",
-    "lora-term-cast-before-add": "float64",
+    "lora-term-cast-before-add-here": "float64",
     "activation-saved": "saved-bytes",
 }
 
