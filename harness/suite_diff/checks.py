@@ -196,8 +196,9 @@ def _with(body: Body, statement: ast.With | ast.AsyncWith, here: _Here) -> None:
 
 
 def _suppresses(node: ast.expr) -> bool:
-    named = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "suppress"
-    return isinstance(node, ast.Call) and named and any(ast.unparse(kind) in _SWALLOWING for kind in node.args)
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != "suppress":
+        return False
+    return any(ast.unparse(kind) in _SWALLOWING for kind in node.args)
 
 
 def _try(body: Body, statement: ast.Try | ast.TryStar, here: _Here) -> None:
@@ -223,9 +224,7 @@ def _swallows(handler: ast.ExceptHandler) -> bool:
 
 def _left_out(statement: ast.stmt, frame: Frame) -> tuple[str, ...]:
     """The condition under which what follows `if C: return` is reached; a skip is told for itself."""
-    if not isinstance(statement, ast.If) or not statement.body:
-        return ()
-    if isinstance(statement.body[-1], ast.Return | ast.Continue | ast.Break):
+    if isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Return | ast.Continue | ast.Break):
         return (_said(negated(statement.test), frame),)
     return ()
 

@@ -76,6 +76,7 @@ LOOSER = {
     "a factor behind": ("assert err <= 2 * base_err", "assert err <= base_err * 3"),
     "a shorter range": ("for i in range(4):\n    assert f(i)", "for i in range(2):\n    assert f(i)"),
     "a list of seeds": ("for i in range(4):\n    assert f(i)", "for i in (0, 1):\n    assert f(i)"),
+    "a negative bound": ("assert x > -1", "assert x > -2"),
     "any for all": ("assert all(e < 1 for e in errs)", "assert all(e < 2 for e in errs)"),
     "under a condition": ("assert err < 1", "if x.is_cuda:\n    assert err < 1"),
     "under a narrower condition": ("if a:\n    assert err < 1", "if a:\n    if b:\n        assert err < 1"),
