@@ -34,6 +34,7 @@ from fastlora_verify.harness.plan import (
 from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.reach import Reach, completed
 from fastlora_verify.harness.sides import source_side
+from fastlora_verify.harness.sources import check_copied
 from fastlora_verify.harness.store import Store, digest, mutant_key, runner_digest
 from fastlora_verify.harness.target import Target
 from fastlora_verify.harness.tree import Master, make_master
@@ -52,7 +53,7 @@ def run_columns(
 
     Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing; with
     `options.several` neither, the column says so. Raises errors.PythonError when the target's interpreter can't run a
-    suite. The target's own files are only read.
+    suite, errors.TargetError when git ignores a module. The target's own files are only read.
     """
     names = [mutant.name for mutant in mutants]
     if len(set(names)) < len(names):
@@ -62,6 +63,7 @@ def run_columns(
     store = Store(options.run_dir, resume=options.resume)
     try:
         master = make_master(target, scratch / "master", options.run_dir.resolve())
+        check_copied(target, master.path)
         run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store)
         return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
     finally:

@@ -47,18 +47,34 @@ def check_tests(target: Target, tests: tuple[str, ...], key: str) -> None:
             raise TargetError(target.file, f"{test} is not in the tree", key=key)
 
 
+def check_copied(target: Target, copy: Path) -> None:
+    """Raises TargetError for a module that is on disk and not in the copy: git ignores it."""
+    for name in (*target.modules, *target.instruments):
+        inner = next((path for path in _candidates(target, name) if _file_on_disk(target, path) is not None), None)
+        if inner is not None and not (copy / inner).is_file():
+            problem = f"{name}: {inner} is not in the copy, since git ignores it; name it here"
+            raise TargetError(target.file, problem, key="target.include")
+
+
 def _read(target: Target, key: str, name: str) -> SourceFile:
-    relative = name.replace(".", "/")
-    candidates = [
-        str(PurePosixPath(root, ending))
-        for root in target.source_roots
-        for ending in (f"{relative}.py", f"{relative}/__init__.py")
-    ]
+    candidates = _candidates(target, name)
     for inner in candidates:
-        file = on_disk(target, inner)
-        if file is not None and file.is_file():
+        file = _file_on_disk(target, inner)
+        if file is not None:
             return SourceFile(name, inner, _text(target, key, name, file))
     raise TargetError(target.file, f"module {name} is not in the tree; looked for {', '.join(candidates)}", key=key)
+
+
+def _candidates(target: Target, name: str) -> list[str]:
+    """Where a module may lie in the copy."""
+    relative = name.replace(".", "/")
+    endings = (f"{relative}.py", f"{relative}/__init__.py")
+    return [str(PurePosixPath(root, ending)) for root in target.source_roots for ending in endings]
+
+
+def _file_on_disk(target: Target, inner: str) -> Path | None:
+    file = on_disk(target, inner)
+    return file if file is not None and file.is_file() else None
 
 
 def _text(target: Target, key: str, name: str, file: Path) -> str:

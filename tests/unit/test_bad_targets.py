@@ -51,6 +51,11 @@ def emptied(tree: Path) -> None:
     table('tests = ["tests"]', 'tests = ["tests/none"]')(tree)
 
 
+def ignored(tree: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    (tree / ".gitignore").write_text("kernel.py\n")
+
+
 ALL_SKIP = 'import pytest\n\npytestmark = pytest.mark.skip(reason="later")\n\n\ndef test_a():\n    pass\n'
 SKIPS_ITSELF = 'import pytest\n\npytest.skip("no card", allow_module_level=True)\n'
 RED = b"\n\ndef test_red():\n    assert 1 == 2\n"
@@ -123,6 +128,11 @@ CASES: dict[str, tuple[Change, int, str]] = {
         r"control 'unmutated' is red in column head:cpu: 1 error; the first: tests/test_tiny\.py "
         r"\(ModuleNotFoundError: No module named 'no_such_module'\); no mutant was judged",
     ),
+    "a source that git ignores": (
+        ignored,
+        2,
+        r"target \S+, key target\.include: tiny\.kernel: src/tiny/kernel\.py is not in the copy, since git .*",
+    ),
     "tests that all skip": (
         written(TESTS, ALL_SKIP),
         4,
@@ -165,7 +175,7 @@ def named(case: str) -> object:
     return pytest.param(case, marks=pytest.mark.slow if runs else ())
 
 
-@pytest.mark.parametrize("case", map(named, CASES))
+@pytest.mark.parametrize("case", [named(case) for case in CASES])
 def test_a_bad_target_is_one_line_and_a_status(case: str, tmp_path: Path) -> None:
     change, status, says = CASES[case]
     tree = tmp_path / "work" / "tree"
@@ -203,3 +213,14 @@ def test_init_of_what_is_no_folder(tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, "init", "gone"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "fastlora-verify: gone: is not a folder\n"
+
+
+@pytest.mark.slow
+def test_a_source_that_git_ignores_is_run_where_the_table_includes_it(tmp_path: Path) -> None:
+    shutil.copytree(TINY, tmp_path / "tree")
+    ignored(tmp_path / "tree")
+    table('root = "."', 'root = "."\ninclude = ["src/**/kernel.py"]')(tmp_path / "tree")
+    argv = ["mutate", "delegates-always", "--target", "tree"]
+    done = subprocess.run([*COMMAND, *argv], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 mutant killed" in done.stdout
