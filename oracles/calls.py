@@ -136,6 +136,7 @@ SCENARIOS: tuple[tuple[str, Scenario], ...] = (
 )
 QKV_SCENARIOS: tuple[tuple[str, Scenario], ...] = (
     ("k and v on another input than q", partial(apart, (0, 1, 2), (0, 1, 1))),
+    ("v on another input than q and k", partial(apart, (0, 1, 2), (0, 0, 1))),
     ("v first, then k, then q", partial(apart, (2, 1, 0), (0, 0, 0))),
     ("q, k, v, and k and v again on another input", partial(apart, (0, 1, 2, 1, 2), (0, 0, 0, 1, 1))),
     ("q on two inputs, then k and v on the first", partial(apart, (0, 0, 1, 2), (0, 1, 0, 0))),
