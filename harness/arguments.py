@@ -220,3 +220,8 @@ def write_new(path: Path, text: str) -> None:
         raise FileError(path, "is there already and is kept; give another --output") from error
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror or error}") from error
+
+
+def relative(folder: Path, base: Path) -> str:
+    """A folder as a target file in `base` names it."""
+    return Path(os.path.relpath(folder, base)).as_posix()

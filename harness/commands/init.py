@@ -21,12 +21,12 @@ def init(
     from fastlora_verify.harness.discover.write import target_table
     from fastlora_verify.reports.names import counted
 
-    found = read_repository(arguments.existing_folder(folder))
-    text = target_table(found)
+    root = arguments.existing_folder(folder)
+    found = read_repository(root)
     if output is None:
-        typer.echo(text, nl=False)
+        typer.echo(target_table(found), nl=False)
     else:
-        arguments.write_new(output, text)
+        arguments.write_new(output, target_table(found, arguments.relative(root, output.resolve().parent)))
         typer.echo(f"wrote {output}", err=True)
     kernels = ", ".join(f"{k.roles.name} ({k.roles.function})" for k in found.kernels)
     typer.echo(f"kernels: {kernels}; {counted(len(found.tests), 'test file')}", err=True)

@@ -7,13 +7,13 @@ from fastlora_verify.harness.discover.found import Found, FoundKernel
 from tomlkit.items import AoT, Array, Table
 
 
-def target_table(found: Found) -> str:
-    """The text of a `fastlora-verify.toml`."""
+def target_table(found: Found, root: str = ".") -> str:
+    """The text of a target file; `root` is the repository, relative to the file's folder."""
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `fastlora-verify init` from the source, which it read and did not run."))
     document.add(tomlkit.comment("Lines that begin with `unsure:` want a look."))
     document.add(tomlkit.nl())
-    document.add("target", _target(found))
+    document.add("target", _target(found, root))
     kernels = AoT([])
     for kernel in found.kernels:
         kernels.append(_kernel(kernel))
@@ -21,12 +21,12 @@ def target_table(found: Found) -> str:
     return tomlkit.dumps(document).rstrip("\n") + "\n"
 
 
-def _target(found: Found) -> Table:
+def _target(found: Found, root: str) -> Table:
     table = tomlkit.table()
     for doubt in found.doubts:
         table.add(tomlkit.comment(f"unsure: {doubt}"))
     table.add("name", found.name)
-    table.add("root", ".")
+    table.add("root", root)
     table.add("source-roots", _lines(found.source_roots))
     table.add("modules", _lines(found.modules))
     table.add("tests", _lines(found.tests))  # without any it can be listed and read, not run

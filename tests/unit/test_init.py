@@ -235,3 +235,12 @@ def test_packages_may_lie_in_other_folders(folder: str, root: str, repository: P
     found = read_repository(repository)
     assert found.source_roots == (root,)
     assert found.modules == ("fast.lora_kernel" if root != "." else "other.fast.lora_kernel",)
+
+
+def test_a_table_written_elsewhere_names_the_repository_from_there(repository: Path, tmp_path: Path) -> None:
+    from fastlora_verify.harness.cli import run
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert run(["init", str(repository), "-o", str(elsewhere / "target.toml")]) == 0
+    assert load_target(elsewhere / "target.toml").root == repository.resolve()
