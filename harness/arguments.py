@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from fastlora_verify.harness.errors import FileError, UsageError
 
 if TYPE_CHECKING:
-    from fastlora_verify.harness.columns import Wanted
-    from fastlora_verify.harness.edit_options import Asked
+    from fastlora_verify.harness.editing.edit_options import Asked
     from fastlora_verify.harness.selection import Selection
+    from fastlora_verify.harness.trees.columns import Wanted
     from fastlora_verify.reports.record import RunRecord
 
 _PATH = re.compile(r"[^-@][^@]*(/|\.py(::.*)?$)[^@]*|[^-@][^@]*::[^@]*")  # what looks like one
@@ -30,7 +30,7 @@ def spread(argv: Sequence[str]) -> list[str]:
     Edits come with their scopes. Raises UsageError where one has none.
     """
     if any(word.partition("=")[0] in ("--insert", "--replace", "--at", "--reverts") for word in argv):
-        from fastlora_verify.harness.edit_options import paired
+        from fastlora_verify.harness.editing.edit_options import paired
 
         argv = paired(argv)
     # What else stands beside revisions can be told from them where it is a mutation.
@@ -80,7 +80,7 @@ def selection(
     everything: bool,
 ) -> Selection:
     """What to run. Raises NothingToRun if nothing was named, UsageError if names stand beside --all."""
-    from fastlora_verify.harness import edit_options
+    from fastlora_verify.harness.editing import edit_options
 
     if everything and names:
         raise UsageError(f"--all and the name {names[0]!r} contradict each other; give one of them")
@@ -96,7 +96,7 @@ def wanted(
     upstream: str | None,
 ) -> Wanted:
     """Which columns to run. Raises UsageError where options contradict each other."""
-    from fastlora_verify.harness.columns import Wanted
+    from fastlora_verify.harness.trees.columns import Wanted
 
     found = Wanted(tuple(columns or ()), against, tuple(merged_onto or ()), rebased_onto, upstream)
     found.check()

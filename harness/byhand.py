@@ -11,9 +11,9 @@ from pathlib import Path
 
 from fastlora_verify.harness.errors import FileError, UsageError
 from fastlora_verify.harness.session import Loaded
-from fastlora_verify.harness.sources import on_disk, text_of
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.tree import make_master
+from fastlora_verify.harness.targets.sources import on_disk, text_of
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.trees.tree import make_master
 from fastlora_verify.mutations.base import Changed, Mutant
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fastlora_verify.harness.editing.own import nothing_left, own_mutants, with_base
+from fastlora_verify.harness.editing.plugins import PACKAGE
 from fastlora_verify.harness.errors import TargetError
-from fastlora_verify.harness.own import nothing_left, own_mutants, with_base
 from fastlora_verify.harness.plan import Events
-from fastlora_verify.harness.plugins import PACKAGE
-from fastlora_verify.harness.roles import check_roles, modules_of
 from fastlora_verify.harness.selection import Selection, check_allowances, select, wanted_mutations
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.roles import check_roles, modules_of
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.source import SourceFile

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from fastlora_verify.harness.editing.own import own_mutants
 from fastlora_verify.harness.loading import Loaded
-from fastlora_verify.harness.own import own_mutants
-from fastlora_verify.harness.roles import check_roles
 from fastlora_verify.harness.selection import Selection, chosen, wanted_mutations
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.roles import check_roles
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 
 

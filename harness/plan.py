@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fastlora_verify.harness.blobs import Blobs
+from fastlora_verify.harness.trees.blobs import Blobs
 
 GIB = 1024**3
 

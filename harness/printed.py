@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from fastlora_verify.harness.evidence import SuiteFacts
 from fastlora_verify.harness.plan import Printed
+from fastlora_verify.harness.runner.evidence import SuiteFacts
 
 TOTAL = 128_000  # bytes of JSON, of one column
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from fastlora_verify.harness import plan
-from fastlora_verify.harness.scratch_git import Conflicts
 from fastlora_verify.harness.selection import allowance_of
-from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.trees.scratch_git import Conflicts
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.reports import record
 from fastlora_verify.reports.trees import digest_of, sealed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastlora_verify.harness.errors import FileError
 from fastlora_verify.harness.recording import save
-from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.reports.record import RecordError, RunRecord, dumps, loads
 
 RUNS = ".fastlora-verify"  # in the working folder; ignored by git, never copied

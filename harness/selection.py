@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from fastlora_verify.harness.edits import Edits
+from fastlora_verify.harness.editing.edits import Edits
+from fastlora_verify.harness.editing.plugins import RESERVED, Offered
+from fastlora_verify.harness.editing.reverts import Base
 from fastlora_verify.harness.errors import NothingToRun, TargetError, UnknownName, UsageError, check_names
-from fastlora_verify.harness.plugins import RESERVED, Offered
-from fastlora_verify.harness.reverts import Base
-from fastlora_verify.harness.target import Allowance, Target
+from fastlora_verify.harness.targets.target import Allowance, Target
 from fastlora_verify.mutations.base import Mutant, Mutation
 from fastlora_verify.mutations.plan import Plan
 from fastlora_verify.mutations.registry import MUTATIONS

@@ -11,28 +11,32 @@ from pathlib import Path
 from time import monotonic
 
 from fastlora_verify.harness.ask import Question, ask_columns
-from fastlora_verify.harness.column_trees import Tree, trees_of
-from fastlora_verify.harness.columns import Wanted, ids_of, specs_of
-from fastlora_verify.harness.described import why_not_asked
+from fastlora_verify.harness.editing.own import with_base
 from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, PythonError, TargetError, UnknownName
 from fastlora_verify.harness.loading import Loaded as Loaded
 from fastlora_verify.harness.loading import check_whole, tell_faults
 from fastlora_verify.harness.loading import load as load
-from fastlora_verify.harness.own import with_base
 from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Events, RunOptions
-from fastlora_verify.harness.raising import raising_sources
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
 from fastlora_verify.harness.records import compared, read_previous
-from fastlora_verify.harness.revision import cpu_model
-from fastlora_verify.harness.run import run_columns
 from fastlora_verify.harness.run_folder import RECORD, keep, near, record_in
 from fastlora_verify.harness.run_folder import RUNS as RUNS
 from fastlora_verify.harness.run_folder import prepare_run_dir as prepare_run_dir
 from fastlora_verify.harness.run_folder import write as write
-from fastlora_verify.harness.same_blobs import with_same_blobs
-from fastlora_verify.harness.scratch_git import Conflicts
+from fastlora_verify.harness.runner.raising import raising_sources
+from fastlora_verify.harness.runner.run import run_columns
 from fastlora_verify.harness.selection import Selection, wanted_mutations
-from fastlora_verify.harness.several import (
+from fastlora_verify.harness.suite_diff.revisions import suite_or_why
+from fastlora_verify.harness.targets.described import why_not_asked
+from fastlora_verify.harness.targets.sources import check_tests, on_disk
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.targets.target_file import find_executable, load_target
+from fastlora_verify.harness.trees.column_trees import Tree, trees_of
+from fastlora_verify.harness.trees.columns import Wanted, ids_of, specs_of
+from fastlora_verify.harness.trees.revision import cpu_model
+from fastlora_verify.harness.trees.same_blobs import with_same_blobs
+from fastlora_verify.harness.trees.scratch_git import Conflicts
+from fastlora_verify.harness.trees.several import (
     Fitted,
     Ready,
     each_tree_once,
@@ -42,10 +46,6 @@ from fastlora_verify.harness.several import (
     under_review,
     without_tests,
 )
-from fastlora_verify.harness.sources import check_tests, on_disk
-from fastlora_verify.harness.suite_diff.revisions import suite_or_why
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.target_file import find_executable, load_target
 from fastlora_verify.reports.record import RunRecord
 
 

@@ -10,8 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.registry import MUTATIONS
 from tabulate import tabulate

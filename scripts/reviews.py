@@ -20,8 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.reports.record import loads
 from review_entries import Round, faults, read_rounds

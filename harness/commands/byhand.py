@@ -20,7 +20,7 @@ from fastlora_verify.harness.commands.options import (
 from fastlora_verify.harness.exit_code import ExitCode
 
 if TYPE_CHECKING:
-    from fastlora_verify.harness.edit_options import Asked
+    from fastlora_verify.harness.editing.edit_options import Asked
     from fastlora_verify.harness.loading import Loaded
 
 
@@ -35,7 +35,7 @@ def diff(
     target: TargetPath = None,
 ) -> int:
     """Print what a mutant changes."""
-    from fastlora_verify.harness.edit_options import asked
+    from fastlora_verify.harness.editing.edit_options import asked
 
     loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
     for mutant in loaded.mutants:
@@ -58,7 +58,7 @@ def apply(
 ) -> int:
     """Write one mutant into a copy of the target, and say how its tests are run there."""
     from fastlora_verify.harness import byhand
-    from fastlora_verify.harness.edit_options import asked
+    from fastlora_verify.harness.editing.edit_options import asked
 
     loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
     mutant = byhand.only_one(loaded.mutants, name or "what was given")

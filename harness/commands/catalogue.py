@@ -26,8 +26,8 @@ def list_mutations(
 ) -> int:
     """List the catalogue of mutations, the sites that it has in a target, or the hunks that --reverts puts back."""
     from fastlora_verify.harness import catalogue
-    from fastlora_verify.harness.edit_options import asked
-    from fastlora_verify.harness.plugins import offered
+    from fastlora_verify.harness.editing.edit_options import asked
+    from fastlora_verify.harness.editing.plugins import offered
     from fastlora_verify.harness.selection import Selection, families
 
     check_names("format", [how], catalogue.LIST_FORMATS)
@@ -38,8 +38,8 @@ def list_mutations(
     if not (sites or kernel or target is not None or own.reverts is not None):
         typer.echo(catalogue.listed(chosen, how))
         return _status(selection.offered.faults)
+    from fastlora_verify.harness.editing.own_list import own_list
     from fastlora_verify.harness.look import looked_at
-    from fastlora_verify.harness.own_list import own_list
     from fastlora_verify.harness.site_list import site_list
 
     loaded = looked_at(target, replace(selection, catalogue=own.reverts is None))
@@ -56,7 +56,7 @@ def list_mutations(
 def explain(name: Name, mutations: Mutations = None) -> int:
     """Say what a mutation breaks, what it imitates, and what sees it."""
     from fastlora_verify.harness import catalogue
-    from fastlora_verify.harness.plugins import offered
+    from fastlora_verify.harness.editing.plugins import offered
     from fastlora_verify.harness.selection import Selection, find_mutations
 
     selection = Selection(offered=offered(mutations or []))

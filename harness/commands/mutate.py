@@ -70,7 +70,7 @@ def mutate(
 ) -> int:
     """Break the kernels, one small edit at a time, and report which edits the tests notice."""
     from fastlora_verify.harness import session
-    from fastlora_verify.harness.edit_options import asked
+    from fastlora_verify.harness.editing.edit_options import asked
     from fastlora_verify.harness.progress import progress
     from fastlora_verify.reports.markdown import render
 

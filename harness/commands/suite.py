@@ -27,8 +27,8 @@ def suite(
     these, but something is for a reader to judge: an assertion is rewritten, a file can't be collected. Else 0.
     """
     from fastlora_verify.harness import session
-    from fastlora_verify.harness.columns import Wanted, check_device
     from fastlora_verify.harness.suite_diff.session import suite as compare
+    from fastlora_verify.harness.trees.columns import Wanted, check_device
     from fastlora_verify.reports.markdown import render
 
     check_device(device)

@@ -8,7 +8,7 @@ from fastlora_verify.harness.discover.applied import Applied, AutogradFunction, 
 from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.harness.discover.found import FoundKernel
 from fastlora_verify.harness.discover.install import Installed, Installers, clears_forward, place_of, sets_forward
-from fastlora_verify.harness.patchers import patch_call
+from fastlora_verify.harness.targets.patchers import patch_call
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.exits import is_guard
 from fastlora_verify.mutations.kernel_view import KernelView

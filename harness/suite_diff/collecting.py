@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness.errors import PythonError
-from fastlora_verify.harness.evidence import read_lines
-from fastlora_verify.harness.jobs import Setting, module_command, write_job
+from fastlora_verify.harness.runner.evidence import read_lines
+from fastlora_verify.harness.runner.jobs import Setting, module_command, write_job
 from fastlora_verify.harness.suite_diff.collected import Collection, Item
-from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.targets.target import Target
 
 _SECONDS = 900.0  # to collect a suite: its imports, and no test
 _COLLECTS = 0, 1, 2, 5  # statuses with which pytest collected what it could

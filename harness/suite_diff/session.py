@@ -9,11 +9,11 @@ from time import monotonic
 from fastlora_verify.harness import session
 from fastlora_verify.harness.errors import NothingToRun, TargetError
 from fastlora_verify.harness.plan import RunOptions
-from fastlora_verify.harness.revision import cpu_model
 from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
 from fastlora_verify.harness.suite_diff.revisions import suite_against
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.targets.target_file import load_target
+from fastlora_verify.harness.trees.revision import cpu_model
 from fastlora_verify.reports.record import Environment, RunRecord, TargetRecord, dumps
 
 RECORD = "suite.json"

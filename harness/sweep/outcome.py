@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from fastlora_verify.harness.evidence import ABSENT, Case, SuiteFacts, suite_facts
-from fastlora_verify.harness.pool import StageResult
+from fastlora_verify.harness.runner.evidence import ABSENT, Case, SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.pool import StageResult
 from fastlora_verify.harness.sweep.find import Item
 from fastlora_verify.harness.sweep.labelled import distributions, highest
 from fastlora_verify.reports.record import Section

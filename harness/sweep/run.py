@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastlora_verify.harness import jobs
-from fastlora_verify.harness.controls import first_difference, limits_of, plain_limits
-from fastlora_verify.harness.device import Device, device_of
 from fastlora_verify.harness.errors import NoDevice, NothingToRun
-from fastlora_verify.harness.evidence import SuiteFacts, suite_facts
-from fastlora_verify.harness.jobs import Alone, Probed, Setting, make_bridge
 from fastlora_verify.harness.plan import Column, RunOptions
-from fastlora_verify.harness.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
+from fastlora_verify.harness.runner import jobs
+from fastlora_verify.harness.runner.controls import first_difference, limits_of, plain_limits
+from fastlora_verify.harness.runner.device import Device, device_of
+from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.jobs import Alone, Probed, Setting, make_bridge
+from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
+from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.sweep.find import Item, items_in, meant
 from fastlora_verify.harness.sweep.outcome import arms_swept, run_at
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.tree import Master, make_master
-from fastlora_verify.harness.warm import Limits
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.trees.tree import Master, make_master
 from fastlora_verify.mutations.base import Mutant
 from fastlora_verify.reports.sweep_record import Run, SweepColumn
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.source import SourceFile
 

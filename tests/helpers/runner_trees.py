@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastlora_verify.harness.plan import Column, ColumnOutcome, MutantOutcome, RunOptions
-from fastlora_verify.harness.run import run_columns
-from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.runner.run import run_columns
+from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.mutations.base import Mutant, Probes
 
 TESTDATA = Path(__file__).parent.parent / "testdata"

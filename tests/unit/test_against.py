@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fastlora_verify.harness.against import compared, has_figures
+from fastlora_verify.harness.trees.against import compared, has_figures
 
 
 def figure(value: Any, ok: bool | None = None, **more: Any) -> dict[str, Any]:

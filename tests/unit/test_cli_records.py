@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from fastlora_verify.harness import cli
-from fastlora_verify.harness.evidence import Case, Raised, SuiteFacts
-from fastlora_verify.harness.judge import End, Subject, judge
-from fastlora_verify.harness.store import outcome_from_json
+from fastlora_verify.harness.runner.evidence import Case, Raised, SuiteFacts
+from fastlora_verify.harness.runner.judge import End, Subject, judge
+from fastlora_verify.harness.runner.store import outcome_from_json
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import render
 from machines import KILLED, KILLED_BY_MARKED, SURVIVED, of_a_card, of_ci

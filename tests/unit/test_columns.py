@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from fastlora_verify.harness.arguments import spread
-from fastlora_verify.harness.columns import ColumnSpec, Side, Wanted, ids_of, specs_of
 from fastlora_verify.harness.errors import UnknownDevice, UsageError
+from fastlora_verify.harness.trees.columns import ColumnSpec, Side, Wanted, ids_of, specs_of
 
 
 def parsed(*specs: str, devices: tuple[str, ...] = ("cpu",)) -> tuple[ColumnSpec, ...]:

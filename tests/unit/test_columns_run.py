@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from fastlora_verify.harness import session
 from fastlora_verify.harness.cli import run as command
-from fastlora_verify.harness.columns import Wanted
 from fastlora_verify.harness.errors import RedControl
 from fastlora_verify.harness.exit_code import ExitCode, of_run
 from fastlora_verify.harness.plan import NoEvents, RunOptions
 from fastlora_verify.harness.selection import Selection
+from fastlora_verify.harness.trees.columns import Wanted
 from fastlora_verify.reports.markdown import render
 from fastlora_verify.reports.record import Counts, RunRecord, dumps, loads
 from repositories import commit, git, hashes, new_repository

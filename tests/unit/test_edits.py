@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.edit_options import asked, paired
-from fastlora_verify.harness.edits import Edits, edit_mutants
+from fastlora_verify.harness.editing.edit_options import asked, paired
+from fastlora_verify.harness.editing.edits import Edits, edit_mutants
+from fastlora_verify.harness.editing.own import Own, nothing_left, own_mutants
 from fastlora_verify.harness.errors import EditError, FileError, NothingToRun, UsageError
-from fastlora_verify.harness.own import Own, nothing_left, own_mutants
 from fastlora_verify.harness.selection import Selection
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.mutations.base import Mutant
 from runner_trees import target_of
 

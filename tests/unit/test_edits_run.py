@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.audit import failing_cases, junit_key, printed_counts
 from fastlora_verify.harness.plan import Counts
+from fastlora_verify.harness.runner.audit import failing_cases, junit_key, printed_counts
 from fastlora_verify.reports.record import MutantRecord, loads
 from repositories import commit, git, hashes, new_repository
 

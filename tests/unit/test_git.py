@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fastlora_verify.harness.errors import GitError
-from fastlora_verify.harness.git import Change, Repository, top_of
+from fastlora_verify.harness.trees.git import Change, Repository, top_of
 from repositories import commit, git, hashes, new_repository
 
 TEXT = "".join(f"line {number}\n" for number in range(9))

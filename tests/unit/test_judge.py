@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from fastlora_verify.harness.evidence import ABSENT, CATEGORIES, Case, Raised, SuiteFacts, suite_facts
-from fastlora_verify.harness.judge import EFFECTS, End, Subject, how_of, is_green, judge
 from fastlora_verify.harness.plan import Counts, MutantOutcome
+from fastlora_verify.harness.runner.evidence import ABSENT, CATEGORIES, Case, Raised, SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.judge import EFFECTS, End, Subject, how_of, is_green, judge
 
 EVERY = (*CATEGORIES, ABSENT)
 SUBJECT = Subject("m", ("src/k.py",), ("brought",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastlora_verify.harness.against import compared
+from fastlora_verify.harness.trees.against import compared
 from fastlora_verify.oracles.base import Options, told
 from fastlora_verify.oracles.registry import ORACLES
 from hand_made import RIGHT, WRONG

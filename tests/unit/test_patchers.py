@@ -6,12 +6,12 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
-from fastlora_verify.harness.described import check_askable, described_kernels, why_not_asked
 from fastlora_verify.harness.discover.read import read_repository
 from fastlora_verify.harness.discover.write import target_table
 from fastlora_verify.harness.errors import TargetError
-from fastlora_verify.harness.patchers import patch_call
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.described import check_askable, described_kernels, why_not_asked
+from fastlora_verify.harness.targets.patchers import patch_call
+from fastlora_verify.harness.targets.target_file import load_target
 
 FOREIGN = Path(__file__).resolve().parents[1] / "testdata" / "foreign"
 

@@ -10,11 +10,11 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness import plugins
 from fastlora_verify.harness.cli import run
+from fastlora_verify.harness.editing import plugins
+from fastlora_verify.harness.editing.plugins import offered
 from fastlora_verify.harness.errors import FileError, UnknownName
 from fastlora_verify.harness.loading import load
-from fastlora_verify.harness.plugins import offered
 from fastlora_verify.harness.selection import Selection, find_mutations
 from fastlora_verify.mutations.registry import MUTATIONS
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.evidence import Case, SuiteFacts
 from fastlora_verify.harness.plan import ColumnOutcome, Counts
 from fastlora_verify.harness.printed import TOTAL, printed_by
+from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import LIMIT, render
 from hostile_text import HOSTILE, assert_harmless

@@ -16,8 +16,8 @@ import pytest
 from fastlora_verify.harness import cli
 from fastlora_verify.harness.discover.read import read_repository
 from fastlora_verify.harness.discover.write import target_table
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from reference_plan import sites
 from renaming import rename

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fastlora_verify.harness.raising import RAISE, _raising
+from fastlora_verify.harness.runner.raising import RAISE, _raising
 
 
 @pytest.mark.parametrize(

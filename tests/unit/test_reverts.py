@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastlora_verify.harness.editing.own import own_mutants, with_base
+from fastlora_verify.harness.editing.reverts import base_of, revert_mutants
 from fastlora_verify.harness.errors import GitError, NothingToRun
-from fastlora_verify.harness.own import own_mutants, with_base
-from fastlora_verify.harness.reverts import base_of, revert_mutants
 from fastlora_verify.harness.selection import Selection
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target import Target
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.mutations.hunks import Compared, reverts
 from repositories import commit, hashes, new_repository

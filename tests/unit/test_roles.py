@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from fastlora_verify.harness.errors import TargetError
-from fastlora_verify.harness.roles import check_roles, scopes_of
-from fastlora_verify.harness.sources import read_sources
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.target_file import load_target
+from fastlora_verify.harness.targets.roles import check_roles, scopes_of
+from fastlora_verify.harness.targets.sources import read_sources
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.source import SourceFile
 

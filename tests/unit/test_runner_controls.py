@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fastlora_verify.harness.errors import NoDevice, NothingToRun, PythonError, RedControl
 from fastlora_verify.harness.plan import Column, Counts
-from fastlora_verify.harness.run import run_columns
+from fastlora_verify.harness.runner.run import run_columns
 from runner_trees import CPU, Recorder, copy_of, mutant_of, options_for, run_one, target_of
 
 CUDA = Column("head:cuda", "cuda")
@@ -255,7 +255,7 @@ def test():
 
 def test_the_parent_imports_neither_torch_nor_pytest() -> None:
     code = (
-        "import sys, fastlora_verify.harness.run; "
+        "import sys, fastlora_verify.harness.runner.run; "
         "print([name for name in ('torch', 'peft', 'bitsandbytes', 'pytest') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
-from fastlora_verify.harness.dependence import Chain
-from fastlora_verify.harness.evidence import Case, SuiteFacts
 from fastlora_verify.harness.plan import Counts
-from fastlora_verify.harness.reach import Reach, changed_functions, completed, mapped_lines
+from fastlora_verify.harness.runner.dependence import Chain
+from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
+from fastlora_verify.harness.runner.reach import Reach, changed_functions, completed, mapped_lines
 
 SOURCE = """\
 import functools

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.sides import side_of_tests, source_side
-from fastlora_verify.harness.tree import Entry
+from fastlora_verify.harness.targets.sides import side_of_tests, source_side
+from fastlora_verify.harness.trees.tree import Entry
 from runner_trees import target_of
 
 FILE = Entry("file", 0o644, "", 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fastlora_verify.harness.errors import NothingToRun, UnknownName
 from fastlora_verify.harness.selection import Selection, allowance_of, matches, select
-from fastlora_verify.harness.target import Allowance, Target
+from fastlora_verify.harness.targets.target import Allowance, Target
 from fastlora_verify.mutations.base import Mutant, NoSite, Probes
 from fastlora_verify.mutations.plan import Plan
 

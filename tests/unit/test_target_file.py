@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from fastlora_verify.harness.errors import TargetError
-from fastlora_verify.harness.sources import check_tests, on_disk, read_sources
-from fastlora_verify.harness.target import Allowance
-from fastlora_verify.harness.target_file import load_target, package_folder
-from fastlora_verify.harness.tree import make_master
+from fastlora_verify.harness.targets.sources import check_tests, on_disk, read_sources
+from fastlora_verify.harness.targets.target import Allowance
+from fastlora_verify.harness.targets.target_file import load_target, package_folder
+from fastlora_verify.harness.trees.tree import make_master
 from fastlora_verify.mutations.base import KernelRoles
 
 KERNEL = """\

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.listing import files_of
-from fastlora_verify.harness.target import Target
-from fastlora_verify.harness.tree import Copy, Master, make_master, snapshot
+from fastlora_verify.harness.targets.listing import files_of
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.trees.tree import Copy, Master, make_master, snapshot
 from runner_trees import target_of
 
 

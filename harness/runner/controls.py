@@ -1,0 +1,319 @@
+"""What must hold in a column before any mutant is judged; a red control ends the run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from fastlora_verify.harness.errors import NothingToRun, RedControl
+from fastlora_verify.harness.plan import Control, Events, RunOptions
+from fastlora_verify.harness.runner import jobs
+from fastlora_verify.harness.runner.audit import printed_counts, told
+from fastlora_verify.harness.runner.dependence import chains, halves, state_dependence
+from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.jobs import Probed
+from fastlora_verify.harness.runner.judge import End, is_green, outcomes
+from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task
+from fastlora_verify.harness.runner.reach import Reach, mapped_lines
+from fastlora_verify.harness.runner.warm import Limits
+from fastlora_verify.harness.trees.tree import Master
+from fastlora_verify.reports.escape import one_line
+
+UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
+SELECTION, COLLECTED_ONCE = "selection", "collected-once"
+
+_NO_TESTS = 5  # pytest's exit status
+_UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
+_START_SECONDS = 120.0  # what a new interpreter may need before the first test
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """A column whose controls are green."""
+
+    baseline: SuiteFacts
+    end: End
+    controls: tuple[Control, ...]
+    mode: str  # "fork" | "spawn" | "cold"
+    notes: tuple[str, ...]
+    reach: Reach | None  # None: every test is run for every mutant
+
+
+def limits_of(options: RunOptions, end: End) -> Limits:
+    """A mutant's limits, from the unmutated suite."""
+    return Limits(
+        wall=max(options.wall_floor, options.wall_factor * end.seconds),
+        cpu=max(options.cpu_floor, options.cpu_factor * end.cpu_seconds),
+        memory=options.memory_limit,
+    )
+
+
+def plain_limits(limits: Limits) -> Limits:
+    """The same for a plain pytest, which imports the libraries itself."""
+    return Limits(limits.wall + _START_SECONDS, limits.cpu + _START_SECONDS, limits.memory)
+
+
+class Red(RedControl):
+    """A red control, with the suite's run where it came to its end."""
+
+    def __init__(
+        self, column: str, control: str, problem: str, hint: str = "", suite: tuple[SuiteFacts, End] | None = None
+    ) -> None:
+        super().__init__(column, control, problem, hint)
+        self.suite = suite
+
+
+class Controls:
+    """The controls of one column."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        master: Master,
+        column: str,
+        options: RunOptions,
+        paths: Sequence[str],
+        events: Events,
+    ) -> None:
+        self._pool = pool
+        self._master = master
+        self._column = column
+        self._options = options
+        self._paths = paths  # of the files that mutants change
+        self._events = events
+        self._green: list[Control] = []
+        self._unrun: list[str] = []  # kernels that no test runs, in words
+
+    def check(self) -> Controlled:
+        """Runs every control; raises RedControl at the first that is red.
+
+        A column whose forked children are red, or differ from a plain pytest, gets new interpreters instead.
+        """
+        mode = "fork" if self._pool.warm.forks else ("cold" if self._options.cold else "spawn")
+        notes = [f"children start anew: {self._pool.warm.ready['reason']}"] if mode == "spawn" else []
+        try:
+            baseline, end = self._suite_twice()
+        except Red as red:
+            if mode != "fork":
+                raise
+            notes.append(f"not forked but started anew: {red.control} is red in a forked child ({red.problem})")
+            self._pool.use_new_interpreters()
+            mode, self._green = "cold", []
+            baseline, end = self._suite_twice()  # if that is red as well, the fork had no part in it
+            self._events.note(notes[-1])
+        limits = limits_of(self._options, end)
+        try:
+            reach = self._identity_and_raise(baseline, limits)
+        except Red as red:
+            red.suite = baseline, end
+            raise
+        notes += self._unrun
+        if reach is not None:
+            reach, problem = self._selection(reach, limits)
+            if problem:
+                notes.append(f"every test is run for every mutant: {problem}")
+                self._events.note(notes[-1])
+        if mode == "fork" and self._options.collect_once:
+            notes += self._collected_once(baseline, limits)
+        return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach)
+
+    def _suite_twice(self) -> tuple[SuiteFacts, End]:
+        """The unmutated suite in a child, and as a plain cold pytest."""
+        baseline, end = self._unmutated()
+        other = self._differs_from_cold(baseline, limits_of(self._options, end))
+        if other:
+            raise Red(self._column, WARM_EQUALS_COLD, other, "is a test not deterministic?")
+        return baseline, end
+
+    def _unmutated(self) -> tuple[SuiteFacts, End]:
+        begin = monotonic()
+        limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
+        result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True, libraries=True),))])[0]
+        facts = suite_facts(result.lines, str(result.copy))
+        if _is_empty(facts):
+            raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
+        problem = _problem(facts, result)
+        if problem:
+            suite = (facts, result.end) if facts.ended and result.end.how == "exit" else None
+            raise Red(self._column, UNMUTATED, problem, suite=suite)
+        if facts.foreign:
+            name, file = next(iter(facts.foreign.items()))
+            problem = f"{name} was imported from {file}, not from the scratch copy"
+            raise Red(self._column, UNMUTATED, problem, "check the target's source_roots")
+        self._done(UNMUTATED, begin, told(facts.counts))
+        return facts, result.end
+
+    def _differs_from_cold(self, warm: SuiteFacts, limits: Limits) -> str:
+        """How a plain cold pytest differs from the child's run; empty if it doesn't."""
+        begin = monotonic()
+        result = self._run([Task(WARM_EQUALS_COLD, (Stage(jobs.PLAIN, plain_limits(limits)),))])[0]
+        cold = suite_facts(result.lines, str(result.copy))
+        if result.end.how != "exit" or not cold.ended:
+            return f"the plain pytest run did not end: {_ended(result)}"
+        printed = printed_counts(result.output)
+        if printed is not None and printed != cold.counts:
+            return f"pytest prints {told(printed)} where its reports say {told(cold.counts)}"
+        other = first_difference(outcomes(warm), outcomes(cold))
+        if not other:
+            self._done(WARM_EQUALS_COLD, begin, f"{len(outcomes(cold))} outcomes")
+        return other
+
+    def _identity_and_raise(self, baseline: SuiteFacts, limits: Limits) -> Reach | None:
+        begin = monotonic()
+        stages = (Stage(jobs.SUITE, limits),)
+        sources = self._sources()
+        tasks = [self._identity(limits, sources)] if self._paths else []
+        reach = None
+        for index, (path, source) in enumerate(self._options.raising_sources):
+            edits = {path: self._master.encode(path, source)}
+            tasks.append(Task(f"{RAISE} {index}", stages, edits, (Probed(path),)))
+        results = self._run(tasks)
+        for task, result in zip(tasks, results, strict=True):
+            facts = suite_facts(result.lines, str(result.copy))
+            if task.name == IDENTITY:
+                self._judge_identity(baseline, facts, result)
+                reach = Reach(sources, facts) if sources and self._options.select else None
+            else:
+                self._judge_raise(task, baseline, facts)
+        if self._paths:
+            self._done(IDENTITY, begin, f"{len(self._paths)} files")
+        if self._options.raising_sources and not self._unrun:
+            self._done(RAISE, begin, f"{len(self._options.raising_sources)} kernels")
+        return reach
+
+    def _selection(self, reach: Reach, limits: Limits) -> tuple[Reach | None, str]:
+        """The reach with which tests are chosen; or why they can't be: a test fares otherwise without the others."""
+        if reach.baseline.stops:
+            return None, "the suite stops at a failure, so which tests run depends on which fail"
+        begin = monotonic()
+        lines = mapped_lines(reach.sources)
+        stages = [Stage(jobs.SUITE, limits, mapped=lines, only=only, stir=True) for only in halves(reach.baseline)]
+        results = self._run([Task(f"{SELECTION} {n}", (stage,)) for n, stage in enumerate(stages)])
+        parts = [suite_facts(result.lines, str(result.copy)) for result in results]
+        if any(not facts.ended or facts.recollected for facts in parts):
+            return None, "half of the tests, run alone, did not come to their end"
+        problem = state_dependence(reach.baseline, parts)
+        if problem:
+            return None, problem
+        found = chains(reach.baseline, parts)
+        followers = len({chain.test for chain in found})
+        text = f", {followers} draw random numbers from where others left off" if followers else ""
+        self._done(SELECTION, begin, f"{len(reach.baseline.tests)} tests{text}")
+        return replace(reach, parts=tuple(parts), chains=found), ""
+
+    def _collected_once(self, baseline: SuiteFacts, limits: Limits) -> list[str]:
+        """Has the tests collected once a worker, if no mutated file is in memory then; a note where that fails."""
+        if set(self._paths) <= baseline.imported:
+            return []
+        begin = monotonic()
+        problem = self._pool.host(baseline.libraries)
+        if not problem:
+            tasks = [Task(f"{COLLECTED_ONCE} {n}", (Stage(jobs.SUITE, limits),)) for n in range(self._pool.size)]
+            for result in self._run(tasks):
+                facts = suite_facts(result.lines, str(result.copy))
+                problem = problem or _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+        if problem:
+            self._pool.unhost()
+            self._events.note(f"every mutant's tests are collected anew: {problem}")
+            return [f"every mutant's tests are collected anew: {problem}"]
+        self._done(COLLECTED_ONCE, begin, f"{len(baseline.libraries)} libraries preloaded")
+        return []
+
+    def _sources(self) -> dict[str, str]:
+        """The files that mutants change, as text; none if our Python can't parse one."""
+        found = {}
+        for path in self._paths:
+            try:
+                found[path] = self._master.decode(path)
+                ast.parse(found[path])
+            except (SyntaxError, ValueError):
+                return {}
+        return found
+
+    def _identity(self, limits: Limits, sources: Mapping[str, str]) -> Task:
+        edits = {path: (self._master.path / path).read_bytes() for path in self._paths}
+        probed = tuple(Probed(path, first_statements(data)) for path, data in edits.items())
+        return Task(IDENTITY, (Stage(jobs.SUITE, limits, mapped=mapped_lines(sources)),), edits, probed)
+
+    def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
+        problem = _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+        if problem:
+            raise Red(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
+        if not facts.reached_import and not any(fact.reached for fact in facts.tests.values()):
+            self._events.note("no test runs a function of the files that mutants change")
+
+    def _judge_raise(self, task: Task, baseline: SuiteFacts, facts: SuiteFacts) -> None:
+        after = outcomes(facts)
+        passed = [test for test, category in outcomes(baseline).items() if category == "passed"]
+        if any(after.get(test) != "passed" for test in passed) and facts.counts.failed + facts.counts.errors:
+            return
+        path = task.probed[0].path
+        if self._options.beside:  # that the tests can be run at all is shown by the column that this one is beside
+            self._unrun.append(f"no test runs a kernel in {path}: made to raise, it makes none fail")
+            return
+        raise Red(self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?")
+
+    def _run(self, tasks: Sequence[Task]) -> list[StageResult]:
+        results: dict[str, StageResult] = {}
+
+        def done(task: Task, stages: list[StageResult]) -> None:
+            results[task.name] = stages[0]
+
+        self._pool.run(tasks, done)
+        return [results[task.name] for task in tasks]
+
+    def _done(self, name: str, begin: float, summary: str) -> None:
+        seconds = monotonic() - begin
+        self._green.append(Control(name, seconds, summary))
+        self._events.control_done(name, seconds)
+
+
+def first_difference(left: dict[str, str], right: dict[str, str]) -> str:
+    """The first test whose category differs, in words; empty if none does."""
+    for test in dict.fromkeys([*left, *right]):
+        here, there = left.get(test, "absent"), right.get(test, "absent")
+        if here != there:
+            return f"{test} is {here} in one and {there} in the other"
+    return ""
+
+
+def first_statements(source: bytes) -> tuple[int, ...]:
+    """The line of each function's first statement; none if our Python can't parse the target's."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return tuple(function.body[0].lineno for function in functions)
+
+
+def _is_empty(facts: SuiteFacts) -> bool:
+    """A whole run that found nothing, neither a test nor a file that failed or skipped itself; no usage error."""
+    found = facts.tests or facts.collected
+    return facts.ended and facts.broken is None and not found and facts.status in (0, _NO_TESTS)
+
+
+def _problem(facts: SuiteFacts, result: StageResult) -> str:
+    """Why an unmutated suite isn't green; empty if it is."""
+    if result.end.how != "exit" or not facts.ended:
+        return f"the suite did not end: {_ended(result)}"
+    if is_green(facts):
+        return ""
+    failing = [test for test, category in outcomes(facts).items() if category in ("failed", "error")]
+    if failing:
+        case = facts.tests.get(failing[0]) or facts.collected[failing[0]]
+        why = f" ({case.raised.type}: {one_line(case.raised.message, 160)})" if case.raised is not None else ""
+        return f"{told(facts.counts)}; the first: {failing[0]}{why}"
+    if facts.broken is not None:
+        return f"pytest broke: {facts.broken.type}: {facts.broken.message}"
+    if facts.counts.skipped:
+        return f"no test passed ({told(facts.counts)})"
+    return f"no test ran: {result.end.output_tail}"
+
+
+def _ended(result: StageResult) -> str:
+    end = result.end
+    how = end.limit or (f"signal {end.signal}" if end.signal is not None else f"status {end.code}")
+    return f"{how}; {end.output_tail}" if end.output_tail else how

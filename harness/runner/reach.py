@@ -1,0 +1,168 @@
+"""Which tests can see a change of a function: those that ran it on the unmutated tree.
+
+Running only these must not change a verdict. So whatever a test may see without running the function counts for every
+test: module and class level, what runs once a process, what ran while no test did; and a test that starts a process or
+reads a source as text is always run. Tests that depend on others are found by a control, see `dependence.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
+from fastlora_verify.harness.plan import Counts
+from fastlora_verify.harness.runner.dependence import Chain, drawn_along
+from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
+from fastlora_verify.harness.runner.jobs import Chosen
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What each test ran, of the functions of the files that mutants change."""
+
+    sources: Mapping[str, str]  # by path in the copy
+    baseline: SuiteFacts  # of the run with the map
+    parts: tuple[SuiteFacts, ...] = ()  # of runs of some tests only: what one finds made by another, it makes itself
+    chains: tuple[Chain, ...] = ()  # tests that draw random numbers from where others left off
+
+    def chosen(self, changes: Mapping[str, str | None]) -> Chosen | None:
+        """The tests to run for mutated files, by path; None: all of them."""
+        if self.baseline.early:
+            return None
+        wanted: set[int] = {ELSEWHERE}
+        for path, mutated in changes.items():
+            seen = self._seen_by(path, mutated)
+            if seen is None:
+                return None
+            wanted |= seen
+        runs = (self.baseline, *self.parts)
+        tests = {test for run in runs for test, case in run.tests.items() if case.ran & wanted}
+        tests |= drawn_along(self.chains, tests)
+        return Chosen(tuple(test for test in self.baseline.tests if test in tests), self.baseline.collected_digest)
+
+    def _seen_by(self, path: str, mutated: str | None) -> set[int] | None:
+        """The marks of the functions that a file's change is in; None where more than they can see it."""
+        if path not in self.sources or mutated is None:  # new, or gone
+            return None
+        changed = changed_functions(self.sources[path], mutated)
+        if changed is None:
+            return None
+        marks = self._marks(path)
+        wanted: set[int] = set()
+        for name in changed:
+            if name not in marks or marks[name] & self.baseline.ran_outside:
+                return None
+            wanted |= marks[name]
+        return wanted
+
+    def _marks(self, path: str) -> dict[str, set[int]]:
+        """The marks of a file's functions, by dotted name."""
+        found: dict[str, set[int]] = {}
+        index = FIRST
+        for other, text in self.sources.items():
+            for name, _ in functions(ast.parse(text)):
+                if other == path:
+                    found.setdefault(name, set()).add(index)
+                index += 1
+        return found
+
+
+def mapped_lines(sources: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """The lines of every function's first statement, in the order of the marks."""
+    return {
+        path: tuple(node.body[0].lineno for _, node in functions(ast.parse(text))) for path, text in sources.items()
+    }
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, FunctionNode]]:
+    """Every function with its dotted name, outer before inner."""
+    for node in ast.iter_child_nodes(tree):
+        inner = prefix
+        if isinstance(node, FunctionNode | ast.ClassDef):
+            inner = f"{prefix}.{node.name}" if prefix else node.name
+        if isinstance(node, FunctionNode):
+            yield inner, node
+        yield from functions(node, inner)
+
+
+def changed_functions(before: str, after: str) -> tuple[str, ...] | None:
+    """The functions whose own statements differ; None where more than that differs, or more than one call sees it."""
+    try:
+        old, new = ast.parse(before), ast.parse(after)
+    except SyntaxError:
+        return None
+    if _outline(old) != _outline(new):
+        return None
+    olds, news = _bodies(old), _bodies(new)
+    changed = [name for name in olds if olds[name] != news.get(name)]
+    nodes = dict(functions(old))
+    if any(_is_factory(nodes[name]) or _is_cached(nodes[name]) for name in changed):
+        return None
+    return tuple(changed) or None
+
+
+def _outline(tree: ast.Module) -> str:
+    """The module without its functions' statements: what runs at import, headers and defaults included."""
+    return ast.dump(_Hollow().visit(copy.deepcopy(tree)))
+
+
+def _bodies(tree: ast.Module) -> dict[str, str]:
+    """Each function's own statements, those of functions inside it hollowed out."""
+    found: dict[str, str] = {}
+    for name, node in functions(tree):
+        hollow = [_Hollow().visit(copy.deepcopy(statement)) for statement in node.body]
+        found[name] = found.get(name, "") + "\n".join(ast.dump(statement) for statement in hollow)
+    return found
+
+
+class _Hollow(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.body = [ast.Pass()]
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        node.body = [ast.Pass()]
+        return node
+
+
+def _is_factory(node: FunctionNode) -> bool:
+    """Makes functions or classes: its result outlives the call that a test makes."""
+    inner = (n for statement in node.body for n in ast.walk(statement))
+    return any(isinstance(n, FunctionNode | ast.ClassDef | ast.Lambda) for n in inner)
+
+
+def _is_cached(node: FunctionNode) -> bool:
+    return any("cache" in ast.dump(decorator) for decorator in node.decorator_list)
+
+
+# -- the counts of the whole suite ------------------------------------------------------------------------
+
+
+def completed(facts: SuiteFacts, baseline: SuiteFacts) -> SuiteFacts:
+    """The facts of a run of chosen tests, as those of the whole suite: a test that wasn't run is as it was."""
+    if facts.recollected or not facts.ended:
+        return facts
+    tests: dict[str, Case] = {}
+    added: dict[str, int] = {}
+    for name, case in baseline.tests.items():
+        if name in facts.tests:
+            tests[name] = facts.tests[name]
+            continue
+        tests[name] = replace(case, reached=False, triggered=False)
+        added[case.category] = added.get(case.category, 0) + 1
+    tests |= {name: case for name, case in facts.tests.items() if name not in tests}
+    counts = facts.counts
+    total = Counts(
+        passed=counts.passed + added.get("passed", 0),
+        failed=counts.failed,
+        errors=counts.errors,
+        skipped=counts.skipped + added.get("skipped", 0),
+        xfailed=counts.xfailed + added.get("xfailed", 0),
+        xpassed=counts.xpassed + added.get("xpassed", 0),
+    )
+    return replace(facts, tests=tests, counts=total)

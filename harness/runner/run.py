@@ -1,0 +1,302 @@
+"""Mutants x columns: scratch copies, controls, workers, results as they come."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fastlora_verify.harness.errors import NoDevice, NothingToRun
+from fastlora_verify.harness.plan import (
+    CRASH,
+    TIMEOUT,
+    AuditDifference,
+    Column,
+    ColumnOutcome,
+    Events,
+    MutantOutcome,
+    RunOptions,
+)
+from fastlora_verify.harness.runner import audit, jobs
+from fastlora_verify.harness.runner.baseline import baseline_of
+from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits
+from fastlora_verify.harness.runner.device import Device as Device
+from fastlora_verify.harness.runner.device import device_of as device_of
+from fastlora_verify.harness.runner.evidence import oracle_facts, suite_facts
+from fastlora_verify.harness.runner.jobs import Probed, Setting, make_bridge
+from fastlora_verify.harness.runner.judge import Subject, judge
+from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
+from fastlora_verify.harness.runner.reach import Reach, completed
+from fastlora_verify.harness.runner.store import Store, digest, mutant_key, runner_digest
+from fastlora_verify.harness.runner.unjudged import not_run, red_column
+from fastlora_verify.harness.runner.warm import Limits
+from fastlora_verify.harness.targets.described import described_kernels, has_kernel_entries
+from fastlora_verify.harness.targets.sides import source_side
+from fastlora_verify.harness.targets.sources import check_copied
+from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.trees.against import compared, has_figures
+from fastlora_verify.harness.trees.blobs import Blobs, blobs_of
+from fastlora_verify.harness.trees.tree import Master, make_master
+from fastlora_verify.mutations.base import Mutant
+
+_ORACLE_WALL = 1800.0  # s, for the unmutated kernels' oracles
+_ORACLE_FLOOR = 120.0
+
+
+def run_columns(
+    target: Target, mutants: Sequence[Mutant], columns: Sequence[Column], options: RunOptions, events: Events
+) -> list[ColumnOutcome]:
+    """Runs every mutant in every column, the controls of a column first.
+
+    Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing; with
+    `options.several` neither, the column says so. Raises errors.PythonError when the target's interpreter can't run a
+    suite, errors.TargetError when git ignores a module. The target's own files are only read.
+    """
+    names = [mutant.name for mutant in mutants]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two mutants are called {next(name for name in names if names.count(name) > 1)}")
+    options.run_dir.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="fastlora-verify-")).resolve()
+    store = Store(options.run_dir, resume=options.resume)
+    try:
+        master = make_master(target, scratch / "master", options.run_dir.resolve())
+        check_copied(target, master.path)
+        run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store)
+        return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
+    finally:
+        store.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass
+class _Run:
+    target: Target
+    mutants: Sequence[Mutant]
+    options: RunOptions
+    events: Events
+    scratch: Path
+    master: Master
+    bridge: Path
+    store: Store
+
+    def __post_init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._is_source = source_side(self.target, self.master.entries)
+        every = dict.fromkeys(change.path for mutant in self.mutants for change in mutant.changes)
+        self._changed = tuple(every)  # files that mutants change, new ones included
+        self._paths = tuple(path for path in every if path in self.master.entries)
+
+    def column(self, column: Column, *, alone: bool) -> ColumnOutcome:
+        """One column, from the look for its device to the audit."""
+        setting = Setting(self.target, self.options, column.device, self.bridge, self._changed)
+        device = device_of(setting, self.scratch)
+        if device.reason:
+            if alone:
+                raise NoDevice(column.device, device.reason)
+            return replace(not_run(column, self.mutants, device, self._blobs(), device.reason), no_device=True)
+        keys = self._keys(column, setting, device)
+        stored = {mutant.name: self.store.get(keys[mutant.name]) for mutant in self.mutants}
+        known = {name: replace(outcome, column=column.id) for name, outcome in stored.items() if outcome}
+        self.events.column_started(column, len(self.mutants), len(known))
+        self._make_workers()
+        pool = Pool(setting, self._workers, self.scratch, fork=may_fork(column.device, cold=self.options.cold))
+        try:
+            return self._judged_column(column, device, pool, keys, known)
+        except (Red, NothingToRun) as red:
+            if not self.options.several:
+                raise
+            return red_column(column, self.mutants, device, self._blobs(), red)
+        finally:
+            pool.close()
+
+    def _judged_column(
+        self,
+        column: Column,
+        device: Device,
+        pool: Pool,
+        keys: dict[str, str],
+        known: dict[str, MutantOutcome],
+    ) -> ColumnOutcome:
+        controlled = Controls(pool, self.master, column.id, self.options, self._paths, self.events).check()
+        oracles, oracle_limits = self._oracles(pool)
+        outcomes = dict(known)
+
+        def done(outcome: MutantOutcome) -> None:
+            outcomes[outcome.mutant] = outcome
+            self.store.add(keys[outcome.mutant], outcome)
+            self.events.mutant_done(outcome.mutant, column.id, outcome.status)
+
+        waiting = [mutant for mutant in self.mutants if mutant.name not in known]
+        self._judge(pool, column, controlled, oracle_limits, oracles, waiting, done)
+        ordered = [outcomes[mutant.name] for mutant in self.mutants]
+        audited, differences = self._audit(pool, controlled, ordered)
+        return ColumnOutcome(
+            column=column,
+            status="run",
+            mode=controlled.mode,
+            baseline=baseline_of(controlled.baseline, controlled.end),
+            oracles=oracles,
+            controls=controlled.controls,
+            mutants=tuple(ordered),
+            audited=audited,
+            audit_differences=differences,
+            device_name=device.device_name,
+            versions=device.versions,
+            notes=(*controlled.notes, *_reused(len(known), len(ordered))),
+            blobs=self._blobs(),
+        )
+
+    def _judge(
+        self,
+        pool: Pool,
+        column: Column,
+        controlled: Controlled,
+        oracle_limits: Limits | None,
+        unmutated: Sequence[Mapping[str, Any]],
+        mutants: Sequence[Mutant],
+        report: Callable[[MutantOutcome], None],
+    ) -> None:
+        limits = limits_of(self.options, controlled.end)
+        by_name = {mutant.name: mutant for mutant in mutants}
+        unmutated = () if has_kernel_entries(self.target) else unmutated
+
+        def done(task: Task, results: list[StageResult]) -> None:
+            mutant = by_name[task.name]
+            suite = results[0]
+            facts = suite_facts(suite.lines, str(suite.copy))
+            if task.stages[0].only is not None:
+                facts = completed(facts, controlled.baseline)
+            outcome = judge(
+                Subject(mutant.name, tuple(change.path for change in mutant.changes), mutant.new_names),
+                column.id,
+                controlled.baseline,
+                facts,
+                suite.end,
+                self._is_source,
+            )
+            if outcome.status in (CRASH, TIMEOUT):
+                self._keep_log(mutant.name, suite.output)
+            report(_with_oracles(outcome, results[1], unmutated) if len(results) > 1 else outcome)
+
+        reach = controlled.reach
+        pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
+
+    def _task(self, mutant: Mutant, reach: Reach | None, limits: Limits, oracle_limits: Limits | None) -> Task:
+        changes = {change.path: change.source for change in mutant.changes}
+        only = reach.chosen(changes) if reach is not None else None
+        stages = [Stage(jobs.SUITE, limits, only=only)]
+        if oracle_limits is not None:
+            stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
+        return Task(mutant.name, tuple(stages), self._edits(mutant), _probed(mutant))
+
+    def _edits(self, mutant: Mutant) -> dict[str, bytes | None]:
+        """What its files become in the copy; None: they go."""
+        return {
+            change.path: self.master.encode(change.path, change.source) if change.source is not None else None
+            for change in mutant.changes
+        }
+
+    def _oracles(self, pool: Pool) -> tuple[tuple[Any, ...], Limits | None]:
+        """The oracles on the unmutated kernels, and the limits that they set for the mutants'."""
+        if not self.options.oracles:
+            return (), None
+        stage = Stage(jobs.ORACLE, Limits(_ORACLE_WALL, _ORACLE_WALL, self.options.memory_limit))
+        found: list[StageResult] = []
+        pool.run([Task("oracles", (stage,))], lambda _, results: found.extend(results))
+        facts = oracle_facts(found[0].lines)
+        if not facts.ended:
+            why = f"{facts.broken.type}: {facts.broken.message}" if facts.broken else found[0].end.how
+            self.events.note(f"the oracles did not run on the unmutated kernels ({why})")
+            return facts.answers, None
+        if not any(map(has_figures, facts.answers)):
+            why = next((str(answer["summary"]) for answer in facts.answers), "no kernel was asked about")
+            self.events.note(f"the oracles say nothing of the unmutated kernels, so none is asked of a mutant ({why})")
+            return facts.answers, None
+        seconds = self.options.wall_factor * found[0].end.seconds
+        limits = Limits(max(_ORACLE_FLOOR, seconds), max(_ORACLE_FLOOR, seconds), self.options.memory_limit)
+        return facts.answers, limits
+
+    def _audit(
+        self, pool: Pool, controlled: Controlled, outcomes: Sequence[MutantOutcome]
+    ) -> tuple[tuple[str, ...], tuple[AuditDifference, ...]]:
+        if not self.options.audit:
+            return (), ()
+        names = audit.chosen(outcomes, self.options.audit, self.options.audit_seed)
+        by_name = {outcome.mutant: outcome for outcome in outcomes}
+        limits = plain_limits(limits_of(self.options, controlled.end))
+        found: list[AuditDifference] = []
+
+        def done(task: Task, results: list[StageResult]) -> None:
+            result = results[0]
+            problem = "" if result.end.how == "exit" else result.end.limit or result.end.how
+            other = audit.difference(by_name[task.name], result.output, result.scratch / "junit.xml", problem)
+            if other is not None:
+                found.append(other)
+
+        chosen = [mutant for mutant in self.mutants if mutant.name in set(names)]
+        pool.run((self._audit_task(mutant, limits) for mutant in chosen), done)
+        return tuple(names), tuple(found)
+
+    def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
+        return Task(mutant.name, (Stage(jobs.AUDIT, limits),), self._edits(mutant))
+
+    def _make_workers(self) -> None:
+        if self._workers:
+            return
+        count = self.options.workers or processors()
+        for index in range(max(1, min(count, len(self.mutants)))):
+            self._workers.append(Worker(self.master, self.scratch / f"w{index}"))
+
+    def _keys(self, column: Column, setting: Setting, device: Device) -> dict[str, str]:
+        options, target = self.options, self.target
+        key = digest(
+            runner_digest(),
+            self.master.digest,
+            column.device,
+            setting.python,
+            device.versions,
+            device.device_name,
+            [target.pytest_args, options.pytest_extra, setting.tests, target.env, target.gpu_marker],
+            [target.source_roots, target.modules, target.instruments, described_kernels(target)],
+            [options.threads, options.oracles, options.select],
+        )
+        return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
+
+    def _blobs(self) -> Blobs:
+        return blobs_of(self.target, self.master.entries, self.options.tests or self.target.tests)
+
+    def _keep_log(self, name: str, output: str) -> None:
+        folder = self.options.run_dir / "logs"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{digest(name)[:16]}.txt").write_text(f"{name}\n\n{output}", encoding="utf-8")
+
+
+def _reused(known: int, all_: int) -> tuple[str, ...]:
+    if not known:
+        return ()
+    return (f"{known} of {all_} results are those of an earlier run: the same content, tests, libraries and device",)
+
+
+def _probed(mutant: Mutant) -> tuple[Probed, ...]:
+    """Where each of its files is watched."""
+    found = []
+    for change in mutant.changes:
+        probes = change.probes  # outside of a function, the changed line is all of the scope that runs
+        if change.source is not None:
+            reached, triggered = probes.reached or probes.triggered, probes.triggered or probes.reached
+            found.append(Probed(change.path, reached, triggered))
+    return tuple(found)
+
+
+def _with_oracles(outcome: MutantOutcome, result: StageResult, unmutated: Sequence[Mapping[str, Any]]) -> MutantOutcome:
+    """The outcome with the oracles' answers, compared with those on the unmutated kernels where they are given."""
+    facts = oracle_facts(result.lines)
+    status = "ran" if facts.ended else {"timeout": TIMEOUT}.get(result.end.how, CRASH)
+    answers = compared(unmutated, facts.answers) if unmutated else facts.answers
+    if facts.broken is not None:
+        text = f"{facts.broken.type}: {facts.broken.message}"
+        answers = (*answers, {"oracle": "", "kernel": "", "ok": None, "summary": text, "error": text})
+    return replace(outcome, oracles=answers, oracle_status=status)
