@@ -7,11 +7,12 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 from fastlora_verify.mutations.base import Example, Mutation
 from fastlora_verify.mutations.plan import Plan
 from fastlora_verify.reports.escape import code, own, prose
 from fastlora_verify.reports.names import counted
-from tabulate import tabulate
 
 LIST_FORMATS = ("table", "json", "markdown")
 WIDTH = 100

@@ -10,6 +10,7 @@ import sys
 from typing import Annotated
 
 import typer
+
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.byhand import apply, diff
 from fastlora_verify.harness.commands.catalogue import explain, list_mutations

@@ -9,11 +9,12 @@ from time import monotonic
 from types import TracebackType
 from typing import TextIO
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
 from fastlora_verify.harness.plan import Column
 from fastlora_verify.reports.escape import one_line
 from fastlora_verify.reports.names import counted
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 EVERY = 15.0  # s between two lines in a log
 LOUD = ("timeout", "crash", "not-viable")

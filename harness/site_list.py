@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 from fastlora_verify.harness.catalogue import reason
 from fastlora_verify.harness.loading import Loaded
 from fastlora_verify.mutations.base import KernelRoles, Mutant, NoSite
@@ -14,7 +16,6 @@ from fastlora_verify.mutations.source import SourceFile
 from fastlora_verify.reports.escape import code, gist, one_line, prose
 from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.tables import table as markdown_table
-from tabulate import tabulate
 
 GIST = 110  # characters; the whole edit is what `diff NAME` is for
 SITE_HEADERS = ("mutation", "kernel", "where", "edit")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastlora_verify.kernels.missing import MissingLibraryError
 from torch import nn
+
+from fastlora_verify.kernels.missing import MissingLibraryError
 
 __all__ = ["Linear4bit", "dequantize_4bit"]
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fastlora_verify.kernels.projection import ProjectionState
 from torch import Tensor
+
+from fastlora_verify.kernels.projection import ProjectionState
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
 from fastlora_verify.kernels.dtypes import Dtypes, explicit_dtypes
 from fastlora_verify.kernels.patching import (
     EXTRA_ARGUMENTS,
@@ -33,8 +36,6 @@ from fastlora_verify.kernels.patching import (
 from fastlora_verify.kernels.projection import ADAPTER_LAYERS, layer_reason, projection_state
 from fastlora_verify.kernels.quant import QuantMeta, QuantTensors, bias_as, dense_weight
 from fastlora_verify.kernels.scaled_add import promoted_sum, scaled_lora_add
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 
 class FusedLoraLinear(torch.autograd.Function):

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from bitsandbytes.nn import Linear4bit
-from fastlora_verify.kernels.dtypes import cast_dtype
-from fastlora_verify.kernels.patching import NO_ADAPTER
-from fastlora_verify.kernels.quant import Quant, quant_state_of, take_apart
 from peft.tuners import lora
 from peft.tuners.lora.bnb import Linear4bit as LoraLinear4bit
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
+
+from fastlora_verify.kernels.dtypes import cast_dtype
+from fastlora_verify.kernels.patching import NO_ADAPTER
+from fastlora_verify.kernels.quant import Quant, quant_state_of, take_apart
 
 ADAPTER_LAYERS = (lora.Linear, LoraLinear4bit)
 BASE_FORWARDS = (nn.Linear.forward, Linear4bit.forward)

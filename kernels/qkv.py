@@ -31,6 +31,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
 from fastlora_verify.kernels.dtypes import Dtypes, explicit_dtypes
 from fastlora_verify.kernels.handover import Handover
 from fastlora_verify.kernels.patching import (
@@ -53,8 +56,6 @@ from fastlora_verify.kernels.projection import (
 from fastlora_verify.kernels.quant import QUANT_SLOTS, QuantMeta, QuantTensors, bias_as, dense_weight
 from fastlora_verify.kernels.scaled_add import promoted_sum, scaled_lora_add
 from fastlora_verify.kernels.shared_gemm import apart, rows, together
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 INFERENCE_TENSOR = "inference tensor as input"
 OTHER_INPUT = "not the input of the last q_proj call"

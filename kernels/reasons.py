@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from bitsandbytes.nn import Linear4bit
+from torch import nn
+
 from fastlora_verify.kernels.activation import activation_reason
 from fastlora_verify.kernels.patching import (
     NO_ADAPTER,
@@ -22,7 +24,6 @@ from fastlora_verify.kernels.projection import (
 )
 from fastlora_verify.kernels.qkv import qkv_refusal
 from fastlora_verify.kernels.swiglu import swiglu_refusal
-from torch import nn
 
 KERNEL = "kernel"
 NOT_PATCHED = "not patched"

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.four_bit import Linear4bit, dequantize_4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.patching import patch_of, remove
-from peft import LoraConfig, inject_adapter_in_model
-from torch import Tensor, nn
 
 DTYPES = {
     "fp32": torch.float32,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+
 from fastlora_verify.mutations.calls import Calls
 from fastlora_verify.mutations.values import UNKNOWN, Label, Value, elements, join, known_items, resolve
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import libcst as cst
+
 from fastlora_verify.mutations.torch_calls import ADDS, MULS, fold
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Value, elements, entries, join, known_items, resolve
 

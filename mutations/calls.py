@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import libcst as cst
+
 from fastlora_verify.mutations.builtin_calls import Builtins
 from fastlora_verify.mutations.torch_calls import torch_call
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Value, elements, entries, join, known_items, resolve

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.cast_order_examples import EXAMPLES
 from fastlora_verify.mutations.kernel_view import KernelView

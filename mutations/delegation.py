@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.delegation_examples import EXAMPLES
 from fastlora_verify.mutations.handback import handback_at_top, handbacks

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.mutations.handback import hands_back
 from fastlora_verify.mutations.kernel_view import KernelView, Place
 from fastlora_verify.mutations.names import parameter_names

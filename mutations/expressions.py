@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+
 from fastlora_verify.mutations.attributes import Attributes
 from fastlora_verify.mutations.tree import children, names_of
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Value, elements, join, known_items, resolve

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import KernelRoles, Mutant
 from fastlora_verify.mutations.build import digest
 from fastlora_verify.mutations.edited import BadEditError, Label, build_edit

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.delegation import torch_at
 from fastlora_verify.mutations.gemms_examples import EXAMPLES

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, gives_reasons, is_predicate, never, returned
 from fastlora_verify.mutations.guards_examples import EXAMPLES

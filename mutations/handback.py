@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import libcst as cst
+
 from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input
 from fastlora_verify.mutations.names import assigned_names, bound_at_top, parameter_names, read_names
 from fastlora_verify.mutations.tree import small_statements

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
+
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.tree import children
 

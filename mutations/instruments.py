@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.instrument_view import InstrumentView
 from fastlora_verify.mutations.terms import one_line

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
+
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 from fastlora_verify.mutations.statements import Statements, absolute_module
 from fastlora_verify.mutations.values import NONE, UNKNOWN, Label, Value, elements, join

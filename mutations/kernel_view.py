@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import Env, FunctionRun, Interpreter, all_params
 from fastlora_verify.mutations.source import ParsedModule, TargetSource

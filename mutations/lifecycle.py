@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.mutations.attributes import LAYER_ATTRIBUTES
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.exits import Exit, exits, never

@@ -6,6 +6,7 @@ import builtins
 from functools import lru_cache
 
 import libcst as cst
+
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.tree import children, names_of
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
+
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.source import Edit, ParsedModule
 from fastlora_verify.mutations.terms import parenthesised

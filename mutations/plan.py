@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import KernelRoles, Mutant, Mutation, NoSite, Site
 from fastlora_verify.mutations.build import BadMutantError, build_mutant, digest
 from fastlora_verify.mutations.instrument_view import InstrumentView

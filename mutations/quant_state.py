@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.names import assigned_names, read_names

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.values import known_items, resolve

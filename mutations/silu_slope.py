@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.operations import Operation, operations

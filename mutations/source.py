@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import libcst as cst
+from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
+
 from fastlora_verify.mutations.symbols import Symbols, symbols
 from fastlora_verify.mutations.tree import children
-from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import libcst as cst
+
 from fastlora_verify.mutations.expressions import Expressions
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.tree import children

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
+
 from fastlora_verify.mutations.kernel_view import KernelView
 from fastlora_verify.mutations.torch_calls import CASTS
 from fastlora_verify.mutations.values import TRANSPARENT, Value, alternatives, strip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 import libcst as cst
+
 from fastlora_verify.mutations.values import Label, Value, elements, known_items, resolve
 
 MATMULS = frozenset({"matmul", "mm", "bmm", "linear", "einsum", "inner", "tensordot"})

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import libcst as cst
+
 from fastlora_verify.mutations.names import assigned_names, parameter_names, read_names
 from fastlora_verify.mutations.source import ParsedModule
 from fastlora_verify.mutations.tree import children, names_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
+
 from fastlora_verify.mutations.base import Example, Mutation, Site
 from fastlora_verify.mutations.kernel_view import KernelView, Place, owner_and_input
 from fastlora_verify.mutations.terms import is_pure, named, parenthesised, siblings

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import to_float64_twin
 from fastlora_verify.oracles.base import NotRunError
 from fastlora_verify.oracles.instruments import leaf_like, outputs_of, run_block
-from torch import Tensor, nn
 
 HANDED_BACK = "the call was handed back to PEFT"
 

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched, ran
@@ -29,8 +32,6 @@ from fastlora_verify.oracles.base import (
 from fastlora_verify.oracles.exact import relative_figure
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import leaf_like, outputs_of, random_dy, relative_errors, run_block
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 ID = "calls"
 Found = dict[str, Tensor]

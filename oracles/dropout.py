@@ -13,6 +13,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import need_device, patched, ran
@@ -20,8 +23,6 @@ from fastlora_verify.oracles.base import Figure, NotRunError, Options, Oracle, O
 from fastlora_verify.oracles.exact import LIMIT
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import random_dy, relative_errors, run_block
-from peft.tuners.lora import LoraLayer
-from torch import Tensor, nn
 
 ID = "dropout"
 P = 0.3

@@ -12,6 +12,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched, ran
@@ -26,8 +29,6 @@ from fastlora_verify.oracles.base import (
 )
 from fastlora_verify.oracles.float64 import short, worst_of
 from fastlora_verify.oracles.instruments import random_dy, relative_errors, run_block
-from peft.tuners.lora import LoraLayer
-from torch import Tensor, nn
 
 ID = "exact"
 LIMIT = 1e-10

@@ -8,11 +8,12 @@ parameters, and only then the input. With the input drawn before B the ratios ar
 from __future__ import annotations
 
 import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.four_bit import Linear4bit
 from fastlora_verify.kernels.samples import GatedMLP, MLPModel
 from fastlora_verify.oracles.base import Fixture
-from peft import LoraConfig, inject_adapter_in_model
-from torch import Tensor, nn
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 

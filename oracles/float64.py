@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import Arms, Make, need_device, three_arms
@@ -43,7 +45,6 @@ from fastlora_verify.oracles.base import (
 )
 from fastlora_verify.oracles.fixture import swiglu_block
 from fastlora_verify.oracles.instruments import TWICE, error_ratios
-from torch import Tensor
 
 ID = "float64"
 DENSE_SEEDS = tuple(range(12))

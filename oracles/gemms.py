@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched, ran
@@ -28,7 +30,6 @@ from fastlora_verify.oracles.base import (
     told,
 )
 from fastlora_verify.oracles.instruments import Product, leaf_like, matmul_count, outputs_of
-from torch import nn
 
 ID = "gemms"
 ROWS = 66

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import HANDED_BACK, need_device, ran
@@ -26,7 +28,6 @@ from fastlora_verify.oracles.base import (
     one_line,
 )
 from fastlora_verify.oracles.instruments import run_block
-from torch import nn
 
 ID = "lifecycle"
 RUNS = "the kernel runs when patched"

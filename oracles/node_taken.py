@@ -16,6 +16,9 @@ from itertools import combinations
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import DTYPES, Sample, build
 from fastlora_verify.oracles.arms import HANDED_BACK, need_device, node_name, took
@@ -30,8 +33,6 @@ from fastlora_verify.oracles.base import (
     one_line,
 )
 from fastlora_verify.oracles.instruments import leaf_like, outputs_of
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 ID = "node-taken"
 KERNEL = "kernel"

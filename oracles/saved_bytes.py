@@ -28,6 +28,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.four_bit import Linear4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import KINDS, Sample, build
@@ -44,7 +46,6 @@ from fastlora_verify.oracles.base import (
     told,
 )
 from fastlora_verify.oracles.instruments import SavedBytes, outputs_of, storage_identity
-from torch import Tensor, nn
 
 ID = "saved-bytes"
 SWIGLU = "swiglu-mlp"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched, ran
@@ -24,7 +26,6 @@ from fastlora_verify.oracles.base import (
 )
 from fastlora_verify.oracles.exact import relative_figure
 from fastlora_verify.oracles.instruments import leaf_like, mean_of_squares, outputs_of, relative_error
-from torch import Tensor, nn
 
 ID = "second-order"
 NAME = "gradient of |dX|^2 + |dA|^2 + |dB|^2"

@@ -16,6 +16,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import HANDED_BACK, Make, need_device, patched, took
@@ -31,8 +34,6 @@ from fastlora_verify.oracles.instruments import (
 )
 from fastlora_verify.oracles.node_taken import is_base_weight
 from fastlora_verify.oracles.unchanged import read_only
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 ID = "streaming"
 LAYERS = 4

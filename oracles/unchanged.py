@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.four_bit import Linear4bit
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.arms import Make, need_device, patched
 from fastlora_verify.oracles.base import Figure, Options, Oracle, OracleResult, judged, measured
 from fastlora_verify.oracles.instruments import leaf_like, outputs_of, random_dy, storage_identity
-from torch import Tensor, nn
 
 ID = "unchanged"
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 
 import pandas as pd
+
 from fastlora_verify.reports.escape import one_line
 from fastlora_verify.reports.findings import class_of
 from fastlora_verify.reports.gates import dies_only_on_a_card

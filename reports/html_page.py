@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 
+from markdown_it import MarkdownIt
+
 from fastlora_verify.reports import markdown
 from fastlora_verify.reports.escape import one_line
 from fastlora_verify.reports.record import RunRecord
-from markdown_it import MarkdownIt
 
 NAME = "html"
 _NO_LIMIT = 1 << 40

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
+
 from fastlora_verify.reports.cells import baseline_cell, cell, context_of, last_round_cell, last_round_control
 from fastlora_verify.reports.escape import code, gist, prose
 from fastlora_verify.reports.findings import sightings

@@ -10,11 +10,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tabulate import tabulate
+
 from fastlora_verify.harness.targets.sources import read_sources
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.registry import MUTATIONS
-from tabulate import tabulate
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "catalogue.md"
 INSTRUMENTS = "instruments"

@@ -19,6 +19,9 @@ from typing import Any
 import torch
 from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.linear import patch_linear
 from fastlora_verify.kernels.samples import Sample, build
@@ -29,8 +32,6 @@ from fastlora_verify.oracles.base import Fixture, Options
 from fastlora_verify.oracles.fixture import swiglu_block
 from fastlora_verify.oracles.instruments import SavedBytes, error_ratios, run_block
 from fastlora_verify.oracles.saved_bytes import Shape, full_size, sample_at
-from peft import LoraConfig, get_peft_model
-from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 

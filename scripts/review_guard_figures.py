@@ -13,6 +13,10 @@ from unittest import mock
 import torch
 import torch.nn.functional as F  # noqa: N812
 from bitsandbytes.nn import Linear8bitLt
+from peft import LoraConfig, inject_adapter_in_model
+from peft.utils.other import ModulesToSaveWrapper
+from torch import Tensor, nn
+
 from fastlora_verify.kernels import linear, projection, qkv, swiglu
 from fastlora_verify.kernels.linear import patch_linear
 from fastlora_verify.kernels.qkv import patch_qkv
@@ -20,9 +24,6 @@ from fastlora_verify.kernels.samples import GatedMLP, MLPModel, Sample, build
 from fastlora_verify.kernels.swiglu import patch_swiglu
 from fastlora_verify.oracles.base import Fixture
 from fastlora_verify.oracles.fixture import layers
-from peft import LoraConfig, inject_adapter_in_model
-from peft.utils.other import ModulesToSaveWrapper
-from torch import Tensor, nn
 
 Figures = dict[str, float | int | str]
 MODULES = (linear, projection, qkv, swiglu)

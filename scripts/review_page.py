@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from review_entries import KINDS, Entry, Round, planned
+from review_results import chosen_figures
+from tabulate import tabulate
+
 from fastlora_verify.harness.selection import matches
 from fastlora_verify.mutations.base import Mutant
 from fastlora_verify.mutations.plan import Plan
 from fastlora_verify.reports.names import short_name
-from review_entries import KINDS, Entry, Round, planned
-from review_results import chosen_figures
-from tabulate import tabulate
 
 BREAK = "<br>"
 FILES = 3  # test files that are named

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from review_entries import Entry, Round, entries_of, planned
+
 from fastlora_verify.harness.selection import matches
 from fastlora_verify.mutations.plan import Plan
 from fastlora_verify.reports.record import Figure, MutantRecord, RunRecord, loads
-from review_entries import Entry, Round, entries_of, planned
 
 Results = dict[str, Any]
 WORDS = {"error": "failed", "failure": "failed", "skipped": "skipped"}

@@ -20,13 +20,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from review_entries import Round, faults, read_rounds
+from review_page import page
+from review_results import condensed, measure, missing
+
 from fastlora_verify.harness.targets.sources import read_sources
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.reports.record import loads
-from review_entries import Round, faults, read_rounds
-from review_page import page
-from review_results import condensed, measure, missing
 
 ROOT = Path(__file__).parent.parent
 SHOWN = 40

@@ -37,6 +37,7 @@ def _answer(job: Job, question: Mapping[str, Any], channel: Channel) -> None:
         channel.send({"event": "end"})
         return
     import torch
+
     from fastlora_verify.oracles.base import Fixture, Options, one_line
     from fastlora_verify.oracles.registry import ORACLES
 

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.facts import Facts
 from fastlora_verify.harness.child.place import COLD_JOB

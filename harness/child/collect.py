@@ -21,6 +21,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact, relative
 from fastlora_verify.harness.child.facts import failed_collection

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from fastlora_verify.harness.child import installing
 from fastlora_verify.harness.child.hosts import HOSTS, Host
 from fastlora_verify.harness.child.patch_call import Call, UnclearCallError, calls_of, parsed
@@ -22,7 +24,6 @@ from fastlora_verify.kernels.samples import KINDS, Sample, build
 from fastlora_verify.oracles.arms import node_name, ran
 from fastlora_verify.oracles.base import NotRunError, one_line
 from fastlora_verify.oracles.instruments import outputs_of
-from torch import nn
 
 TRIED: tuple[dict[str, Any], ...] = (
     {"dtype": "fp32"},

@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import pytest
+
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
 from fastlora_verify.harness.child.place import files_in_memory

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.elsewhere import watch_elsewhere
 from fastlora_verify.harness.child.facts import Facts, Kept

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from fastlora_verify.harness.child.patch_call import ADAPTER, BLOCK, CLASS, CONFIG, LORA_CONFIG, MODEL, Call, Given
 from fastlora_verify.kernels.samples import KINDS
-from torch import nn
 
 LLAMA_PLACES = {
     "linear": ("self_attn", ("o_proj",)),

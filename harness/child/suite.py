@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import pytest
+
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.facts import Facts, Line

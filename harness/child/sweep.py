@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+
 from fastlora_verify.harness.child import figures
 from fastlora_verify.harness.child.arms import Arm, arms_of, is_taken
 from fastlora_verify.harness.child.channel import Channel

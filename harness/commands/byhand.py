@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     At,

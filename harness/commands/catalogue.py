@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from fastlora_verify.harness.commands.options import Families, Kernels, Mutations, Name, Reverts
 from fastlora_verify.harness.errors import check_names
 from fastlora_verify.harness.exit_code import ExitCode

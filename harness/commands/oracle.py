@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     PROGRAM,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from fastlora_verify.harness.commands.options import Previous, ShowOutput
 from fastlora_verify.harness.errors import UsageError, check_names
 from fastlora_verify.harness.exit_code import ExitCode

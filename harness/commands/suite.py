@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import PROGRAM, JsonFile, Python, ReportFile, RunDir, TargetPath
 from fastlora_verify.harness.exit_code import of_suite

@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+
 from fastlora_verify.harness import arguments
 from fastlora_verify.harness.commands.options import (
     PROGRAM,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
 from fastlora_verify.mutations.tree import children

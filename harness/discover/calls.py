@@ -8,6 +8,7 @@ from functools import cached_property
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.mutations.calls import COMMON_METHODS
 from fastlora_verify.mutations.interpret import absolute_module
 from fastlora_verify.mutations.source import ParsedModule, TargetSource

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
+
 from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.mutations.exits import is_guard
 from fastlora_verify.mutations.kernel_view import Place, owner_and_input

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomlkit
-from fastlora_verify.harness.discover.found import Found, FoundKernel
 from tomlkit.items import AoT, Array, Table
+
+from fastlora_verify.harness.discover.found import Found, FoundKernel
 
 
 def target_table(found: Found, root: str = ".") -> str:

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import Hunk, PatchedFile, PatchSet
+
 from fastlora_verify.harness.errors import FileError
 from fastlora_verify.harness.targets.sources import on_disk, text_of
 from fastlora_verify.harness.targets.target import Target
@@ -14,8 +17,6 @@ from fastlora_verify.mutations.build import digest
 from fastlora_verify.mutations.edited import BadEditError, Label, build_edit
 from fastlora_verify.mutations.places import FileEdit, lines_of, spans_of
 from fastlora_verify.mutations.source import SourceFile
-from unidiff.errors import UnidiffParseError
-from unidiff.patch import Hunk, PatchedFile, PatchSet
 
 NOWHERE = "/dev/null"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from tabulate import tabulate
+
 from fastlora_verify.harness.loading import Loaded
 from fastlora_verify.reports.escape import code, gist, one_line, prose
 from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.tables import table as markdown_table
-from tabulate import tabulate
 
 MADE = ("mutant", "where", "edit")
 NOT_MADE = ("not made", "because")

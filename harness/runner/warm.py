@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 import psutil
+
 from fastlora_verify.harness.errors import PythonError
 from fastlora_verify.harness.runner.jobs import Setting, module_command, warm_environment
 

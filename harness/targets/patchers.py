@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 import libcst as cst
+
 from fastlora_verify.harness.child.patch_call import MODEL, Call, Given, UnclearCallError, calls_from
 
 PLAIN = Call((Given(MODEL),))

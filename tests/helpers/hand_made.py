@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812
 from bitsandbytes.functional import QuantState, dequantize_4bit
-from fastlora_verify.kernels.info import KernelInfo
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from fastlora_verify.kernels.info import KernelInfo
 
 SIBLINGS = {
     "linear": ("proj",),

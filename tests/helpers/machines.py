@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from synthetic_record import NF4, cpu, delegation, killers, synthetic_record
+
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.trees import digest_of, sealed
-from synthetic_record import NF4, cpu, delegation, killers, synthetic_record
 
 SOURCE = {"src/pkg/linear.py": "a" * 64, "src/pkg/helper.py": "b" * 64}
 TESTS = {"tests/test_pin.py": "c" * 64, "tests/conftest.py": "d" * 64}

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import libcst as cst
+from libcst.metadata import ClassScope, GlobalScope, MetadataWrapper, ScopeProvider
+from libcst.metadata.scope_provider import Assignment, ComprehensionScope, FunctionScope, Scope
+
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.interpret import absolute_module, all_params
 from fastlora_verify.mutations.source import Edit, ParsedModule, SourceFile
 from fastlora_verify.mutations.tree import children
-from libcst.metadata import ClassScope, GlobalScope, MetadataWrapper, ScopeProvider
-from libcst.metadata.scope_provider import Assignment, ComprehensionScope, FunctionScope, Scope
 
 WORDS = ("otter", "heron", "badger", "magpie", "newt", "lynx", "stoat", "wren", "perch", "finch", "mole", "swift")
 

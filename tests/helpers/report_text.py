@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from fastlora_verify.reports import record as rec
 from synthetic_record import arms_of, cpu, delegation, killers, seen, synthetic_record
+
+from fastlora_verify.reports import record as rec
 
 ALLOWED_TAGS = {
     *(

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.oracles.instruments import outputs_of, random_dy, run_block
-from torch import Tensor, nn
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread costs more than it computes
 gc.freeze()  # a full collection would walk every object of the imported libraries: a quarter of a second each

@@ -4,6 +4,9 @@ import math
 
 import pytest
 import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import nn
+
 from fastlora_verify.oracles import instruments
 from fastlora_verify.oracles.instruments import (
     TWICE,
@@ -21,8 +24,6 @@ from fastlora_verify.oracles.instruments import (
     relative_error,
     run_block,
 )
-from peft import LoraConfig, inject_adapter_in_model
-from torch import nn
 
 
 def adapted(seed=0):

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.reasons import delegation_reasons
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.instruments import assert_parity, outputs_of
-from torch import Tensor, nn
 
 Nodes = Callable[[object], list[str]]
 Step = Callable[..., dict[str, Tensor]]

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
 from fastlora_verify.kernels.linear import patch_linear, unpatch_linear
 from fastlora_verify.kernels.qkv import patch_qkv
 from fastlora_verify.kernels.reasons import delegation_reasons
 from fastlora_verify.kernels.samples import Sample, build, to_float64_twin
 from fastlora_verify.kernels.swiglu import patch_swiglu
 from fastlora_verify.oracles.instruments import SavedBytes, assert_parity
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
 
 Nodes = Callable[[object], list[str]]
 Step = Callable[..., dict[str, Tensor]]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build

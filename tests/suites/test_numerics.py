@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import GatedMLP, MLPModel, Sample, build, to_float64_twin
 from fastlora_verify.oracles.instruments import assert_within_twice, error_ratios, run_block
-from peft import LoraConfig, inject_adapter_in_model
-from torch import Tensor, nn
 
 Results = dict[str, Tensor]
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
@@ -23,7 +25,6 @@ from fastlora_verify.oracles.instruments import (
     random_dy,
     relative_error,
 )
-from torch import Tensor, nn
 
 Arms = Callable[..., tuple[dict[str, Tensor], dict[str, Tensor]]]
 

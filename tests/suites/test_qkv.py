@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.qkv import patch_qkv, unpatch_qkv
 from fastlora_verify.kernels.reasons import delegation_reasons
 from fastlora_verify.kernels.samples import Attention, AttentionModel, Sample, build
-from torch import Tensor, nn
 
 Nodes = Callable[[object], list[str]]
 NODE = "FusedLoraQKVBackward"

@@ -15,16 +15,17 @@ from typing import Any
 import bitsandbytes as bnb
 import pytest
 import torch
-from fastlora_verify.kernels.database import KERNELS
-from fastlora_verify.kernels.info import KernelInfo
-from fastlora_verify.kernels.reasons import delegation_reasons
-from fastlora_verify.kernels.samples import Sample, build
-from fastlora_verify.oracles.instruments import assert_parity, outputs_of
 from peft import IA3Config, LoraConfig, inject_adapter_in_model
 from peft.tuners import lora
 from peft.utils.other import ModulesToSaveWrapper
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
+
+from fastlora_verify.kernels.database import KERNELS
+from fastlora_verify.kernels.info import KernelInfo
+from fastlora_verify.kernels.reasons import delegation_reasons
+from fastlora_verify.kernels.samples import Sample, build
+from fastlora_verify.oracles.instruments import assert_parity, outputs_of
 
 Outcome = list[Tensor] | str
 BLOCKS = {"linear": "proj", "qkv": "attn", "swiglu-mlp": "mlp"}

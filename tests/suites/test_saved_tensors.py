@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.instruments import assert_parity, mean_of_squares, outputs_of, random_dy
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=attrgetter("name"))
 each_base = pytest.mark.parametrize("base", ["dense", "nf4", "nf4-nested"])

@@ -8,11 +8,12 @@ import pytest
 import torch
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 from bitsandbytes.nn import Linear4bit
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.projection import ProjectionState, projection_state
 from fastlora_verify.kernels.quant import dense_weight
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.kernels.scaled_add import scaled_lora_add
-from torch import Tensor, nn
 
 
 def read(proj: nn.Module, x: Tensor, **how: Any) -> ProjectionState:

@@ -15,13 +15,14 @@ import pytest
 import torch
 from bitsandbytes.functional import QuantState
 from bitsandbytes.nn import Linear4bit
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles.instruments import assert_parity, outputs_of
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
 
 Nodes = Callable[[object], list[str]]
 LAYERS, BUFFERS = 4, 2

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, silu
+from transformers.activations import ACT2FN
+
 from fastlora_verify.kernels.linear import patch_linear
 from fastlora_verify.kernels.reasons import delegation_reasons
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.kernels.swiglu import patch_swiglu
-from torch import Tensor, nn
-from torch.nn.functional import gelu, silu
-from transformers.activations import ACT2FN
 
 Nodes = Callable[[object], list[str]]
 NODE = "FusedLoraSwiGLUBackward"
@@ -238,9 +239,10 @@ def test_a_module_with_two_of_the_three_children_is_no_swiglu(missing: str) -> N
 
 def test_a_llama_trains_through_the_kernels_as_through_peft(nodes: Nodes) -> None:
     """A real model as `get_peft_model` leaves it: fp32 adapters on a bf16 base, no bias, config and layers its own."""
-    from fastlora_verify.kernels.qkv import patch_qkv
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
+
+    from fastlora_verify.kernels.qkv import patch_qkv
 
     torch.manual_seed(0)
     config = LlamaConfig(

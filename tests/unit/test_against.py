@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from fastlora_verify.harness.trees.against import compared, has_figures
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runner_trees import copy_of, target_of
+
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.blobs import blobs_of
 from fastlora_verify.harness.trees.tree import Entry, make_master
 from fastlora_verify.reports.trees import digest_of
-from runner_trees import copy_of, target_of
 
 
 def entries(*paths: str) -> dict[str, Entry]:

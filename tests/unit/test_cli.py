@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from synthetic_record import synthetic_record
+
 from fastlora_verify.harness import arguments, cli, session
 from fastlora_verify.mutations.registry import MUTATIONS
 from fastlora_verify.reports.record import dumps, loads
-from synthetic_record import synthetic_record
 
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 

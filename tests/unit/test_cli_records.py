@@ -10,14 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from machines import KILLED, KILLED_BY_MARKED, SURVIVED, of_a_card, of_ci
+from synthetic_record import synthetic_record
+
 from fastlora_verify.harness import cli
 from fastlora_verify.harness.runner.evidence import Case, Raised, SuiteFacts
 from fastlora_verify.harness.runner.judge import End, Subject, judge
 from fastlora_verify.harness.runner.store import outcome_from_json
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import render
-from machines import KILLED, KILLED_BY_MARKED, SURVIVED, of_a_card, of_ci
-from synthetic_record import synthetic_record
 
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 COMMAND = (sys.executable, "-P", "-c", "from fastlora_verify.harness.cli import main; main()")

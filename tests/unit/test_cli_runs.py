@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import render
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from repositories import commit, git, hashes, new_repository
+from runner_trees import target_of
+
 from fastlora_verify.harness.errors import GitError
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.column_trees import Tree, trees_of
 from fastlora_verify.harness.trees.columns import Wanted, specs_of
 from fastlora_verify.harness.trees.scratch_git import Conflicts
-from repositories import commit, git, hashes, new_repository
-from runner_trees import target_of
 
 BASE = {
     ".gitignore": "built.bin\n",

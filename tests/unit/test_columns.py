@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness.arguments import spread
 from fastlora_verify.harness.errors import UnknownDevice, UsageError
 from fastlora_verify.harness.trees.columns import ColumnSpec, Side, Wanted, ids_of, specs_of

@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from repositories import commit, git, hashes, new_repository
+
 from fastlora_verify.harness import session
 from fastlora_verify.harness.ask import Question
 from fastlora_verify.harness.exit_code import ExitCode, of_oracles
 from fastlora_verify.harness.targets.target_file import package_folder
 from fastlora_verify.harness.trees.columns import Wanted
 from fastlora_verify.reports.markdown import render
-from repositories import commit, git, hashes, new_repository
 
 
 def repository(folder: Path) -> Path:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from repositories import commit, git, hashes, new_repository
+
 from fastlora_verify.harness import session
 from fastlora_verify.harness.cli import run as command
 from fastlora_verify.harness.errors import RedControl
@@ -22,7 +24,6 @@ from fastlora_verify.harness.selection import Selection
 from fastlora_verify.harness.trees.columns import Wanted
 from fastlora_verify.reports.markdown import render
 from fastlora_verify.reports.record import Counts, RunRecord, dumps, loads
-from repositories import commit, git, hashes, new_repository
 
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 KERNEL = (TINY / "src/tiny/kernel.py").read_text("utf-8")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from runner_trees import mutant_of, options_for, run_one, target_of
+
 from fastlora_verify.harness.plan import Counts
 from fastlora_verify.harness.runner.dependence import Chain, chains, drawn_along, halves, state_dependence
 from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
-from runner_trees import mutant_of, options_for, run_one, target_of
 
 
 def case(test: str, *streams: tuple[str, str], category: str = "passed") -> Case:

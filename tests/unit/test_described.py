@@ -11,6 +11,7 @@ from typing import Any
 import peft.tuners.lora.layer as lora
 import pytest
 import torch
+
 from fastlora_verify.harness.child import patch_call
 from fastlora_verify.harness.child.described import found, kernels
 from fastlora_verify.harness.child.patch_call import UnclearCallError, calls_of, parsed

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
+
 from fastlora_verify.mutations.plan import Plan
 from fastlora_verify.reports import record
-from markdown_it import MarkdownIt
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runner_trees import target_of
+
 from fastlora_verify.harness.editing.edit_options import asked, paired
 from fastlora_verify.harness.editing.edits import Edits, edit_mutants
 from fastlora_verify.harness.editing.own import Own, nothing_left, own_mutants
@@ -15,7 +17,6 @@ from fastlora_verify.harness.selection import Selection
 from fastlora_verify.harness.targets.sources import read_sources
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.mutations.base import Mutant
-from runner_trees import target_of
 
 SOURCE = "".join(f"def f{n}(x):\n    y = x + {n}\n    return y\n\n\n" for n in range(6))
 OTHER = "A = 1\n\n\ndef g(x):\n    return A\n".replace("\n", "\r\n")

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from repositories import commit, git, hashes, new_repository
+
 from fastlora_verify.harness.plan import Counts
 from fastlora_verify.harness.runner.audit import failing_cases, junit_key, printed_counts
 from fastlora_verify.reports.record import MutantRecord, loads
-from repositories import commit, git, hashes, new_repository
 
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 COMMAND = (sys.executable, "-P", "-c", "from fastlora_verify.harness.cli import main; main()")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from synthetic_record import cpu, delegation, killers, synthetic_record
+
 from fastlora_verify.harness.exit_code import ORDER, ExitCode, of_run
 from fastlora_verify.reports import record as rec
-from synthetic_record import cpu, delegation, killers, synthetic_record
 
 KILLED = cpu(status="killed", how="assertion", failed=1, killers=killers("fp32-2d-T"))
 UNREACHED = dataclasses.replace(KILLED, reached=0)

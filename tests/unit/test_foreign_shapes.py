@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness import cli
 
 SHAPES = Path(__file__).parent.parent / "testdata" / "shapes"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from repositories import commit, git, hashes, new_repository
+
 from fastlora_verify.harness.errors import GitError
 from fastlora_verify.harness.trees.git import Change, Repository, top_of
-from repositories import commit, git, hashes, new_repository
 
 TEXT = "".join(f"line {number}\n" for number in range(9))
 

@@ -8,12 +8,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from fastlora_verify.harness.discover.read import read_repository
 from fastlora_verify.harness.discover.write import target_table
 from fastlora_verify.harness.errors import NoKernel
 from fastlora_verify.harness.exit_code import ExitCode
 from fastlora_verify.harness.targets.target_file import load_target
-from typer.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+
 from fastlora_verify.harness.plan import Counts, MutantOutcome
 from fastlora_verify.harness.runner.evidence import ABSENT, CATEGORIES, Case, Raised, SuiteFacts, suite_facts
 from fastlora_verify.harness.runner.judge import EFFECTS, End, Subject, how_of, is_green, judge

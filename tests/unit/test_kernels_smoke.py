@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 import torch
 from bitsandbytes.nn import Linear8bitLt
+from peft import LoraConfig
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.info import KernelInfo
 from fastlora_verify.kernels.linear import patch_linear, unpatch_linear
@@ -19,11 +25,6 @@ from fastlora_verify.kernels.qkv import patch_qkv, unpatch_qkv
 from fastlora_verify.kernels.reasons import delegation_reasons
 from fastlora_verify.kernels.samples import BASES, DTYPES, KINDS, Sample, build, to_float64_twin
 from fastlora_verify.kernels.swiglu import patch_swiglu
-from peft import LoraConfig
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
 BY_NAME = {info.name: info for info in KERNELS}
 LAYOUTS = [(dtype, base) for dtype, base in itertools.product(DTYPES, BASES) if base == "dense" or dtype != "float64"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import libcst as cst
 import pytest
+
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.build import build_mutant
 from fastlora_verify.mutations.example import plan_template, with_part

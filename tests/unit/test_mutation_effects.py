@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 import torch
+from odd_kernels import ODD_KERNELS, Odd
+from reference_copy import ReferenceCopy
+from reference_plan import reference, reference_plan
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.mutations.base import KernelRoles, Mutant
 from fastlora_verify.mutations.example import plan_template
 from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
 from fastlora_verify.mutations.plan import Plan
-from odd_kernels import ODD_KERNELS, Odd
-from reference_copy import ReferenceCopy
-from reference_plan import reference, reference_plan
-from torch import Tensor, nn
 
 TEXTS = {name: Odd(name) for name, (_, roles) in KERNELS.items() if roles is not None} | ODD_KERNELS
 RANKS = {"linear": (3,), "qkv": (3, 3, 3), "swiglu": (3, 3, 3)}  # equal: a sibling's dA must fit

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from operand_swap import swap
+from renaming import rename
+from torch import Tensor, nn
+
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
 from fastlora_verify.mutations.source import SourceFile
-from operand_swap import swap
-from renaming import rename
-from torch import Tensor, nn
 
 TEMPLATES = {name: (text, roles) for name, (text, roles) in KERNELS.items() if roles is not None}
 

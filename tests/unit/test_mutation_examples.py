@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from fastlora_verify.mutations.base import Example, Mutation
 from fastlora_verify.mutations.example import part_of, parts, run_example, with_part
 from fastlora_verify.mutations.example_kernels import KERNELS

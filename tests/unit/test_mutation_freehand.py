@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 import pytest
+
 from fastlora_verify.mutations.base import KernelRoles, Mutant
 from fastlora_verify.mutations.edited import BadEditError
 from fastlora_verify.mutations.freehand import Place, insert, replace

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.mutations.reads import binding, reads, unbound
 from fastlora_verify.mutations.states import NEVER, PERHAPS, SURELY
 

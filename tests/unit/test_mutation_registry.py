@@ -9,13 +9,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import fastlora_verify.mutations
 import pytest
+from reference_plan import plan_of, reference, reference_plan
+
+import fastlora_verify.mutations
 from fastlora_verify.mutations.base import Mutation, Site
 from fastlora_verify.mutations.build import BadMutantError, build_mutant
 from fastlora_verify.mutations.registry import MUTATIONS
 from fastlora_verify.mutations.source import Edit, ParsedModule, SourceFile
-from reference_plan import plan_of, reference, reference_plan
 
 FOLDER = Path(next(iter(fastlora_verify.mutations.__path__)))
 FAMILIES = {

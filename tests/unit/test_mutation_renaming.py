@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from operand_swap import swap
+from reference_plan import plan_of, reference, reference_plan, sites
+from renaming import Renamed, other, rename
+
 from fastlora_verify.mutations.base import KernelRoles
 from fastlora_verify.mutations.example_kernels import KERNELS, MODULE
 from fastlora_verify.mutations.plan import Plan, plan_mutants
 from fastlora_verify.mutations.source import SourceFile
-from operand_swap import swap
-from reference_plan import plan_of, reference, reference_plan, sites
-from renaming import Renamed, other, rename
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {name: (text, roles) for name, (text, roles) in KERNELS.items() if roles is not None}

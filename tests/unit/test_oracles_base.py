@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+
 from fastlora_verify.oracles.base import (
     Figure,
     NotRunError,

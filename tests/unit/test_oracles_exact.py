@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from peft.tuners.lora import LoraLayer
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.samples import Sample
 from fastlora_verify.oracles import exact
-from peft.tuners.lora import LoraLayer
 
 KERNEL = {info.name: info for info in KERNELS}
 CASES = {case.name: case for case in exact.cases(KERNEL["swiglu"])}

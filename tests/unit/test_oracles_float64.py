@@ -6,6 +6,8 @@ import re
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
+from hand_made import RIGHT
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.oracles import float64
 from fastlora_verify.oracles.arms import Arms
@@ -13,7 +15,6 @@ from fastlora_verify.oracles.base import Fixture, Options
 from fastlora_verify.oracles.fixture import swiglu_block
 from fastlora_verify.oracles.float64 import Run, figures_of, maker, rms_ratios
 from fastlora_verify.oracles.instruments import TWICE, lora_terms
-from hand_made import RIGHT
 
 KERNEL = {info.name: info for info in KERNELS}
 SWIGLU = KERNEL["swiglu"]

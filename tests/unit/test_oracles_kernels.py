@@ -5,14 +5,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import fastlora_verify.kernels.linear
 import pytest
 import torch
+from hand_made import RIGHT, WRONG
+
+import fastlora_verify.kernels.linear
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.oracles import base, registry
 from fastlora_verify.oracles.base import Options
 from fastlora_verify.oracles.registry import ORACLES
-from hand_made import RIGHT, WRONG
 
 BY_ID = {oracle.id: oracle for oracle in ORACLES}
 RIGHT_KERNELS = {info.name: info for info in (*KERNELS, *RIGHT)}

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hand_made import RIGHT, WRONG, Columns, Einsum, Entry, Staged, kernel
+from torch import nn
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles import calls, gemms, saved_bytes, streaming, unchanged
 from fastlora_verify.oracles.base import Options
 from fastlora_verify.oracles.instruments import Product, relative_error, run_block
 from fastlora_verify.oracles.saved_bytes import holds_tensor
-from hand_made import RIGHT, WRONG, Columns, Einsum, Entry, Staged, kernel
-from torch import nn
 
 KERNEL = {info.name: info for info in KERNELS}
 EINSUM = next(info for info in RIGHT if info.name == "EinsumLinear")

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hand_made import RIGHT, Columns, Einsum, Entry, kernel
+from torch import nn
+
 from fastlora_verify.kernels.database import KERNELS
 from fastlora_verify.kernels.samples import Sample, build
 from fastlora_verify.oracles import node_taken
 from fastlora_verify.oracles.arms import below_casts, node_name, reaches
 from fastlora_verify.oracles.base import Options
-from hand_made import RIGHT, Columns, Einsum, Entry, kernel
-from torch import nn
 
 KERNEL = {info.name: info for info in KERNELS}
 EINSUM = next(info for info in RIGHT if info.name == "EinsumLinear")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hand_made import RIGHT, WRONG
+
 from fastlora_verify.harness.trees.against import compared
 from fastlora_verify.oracles.base import Options, told
 from fastlora_verify.oracles.registry import ORACLES
-from hand_made import RIGHT, WRONG
 
 BY_ID = {oracle.id: oracle for oracle in ORACLES}
 WRONG_BY_NAME = {info.name: info for kernels in WRONG.values() for info in kernels}

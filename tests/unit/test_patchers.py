@@ -6,6 +6,7 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
+
 from fastlora_verify.harness.discover.read import read_repository
 from fastlora_verify.harness.discover.write import target_table
 from fastlora_verify.harness.errors import TargetError

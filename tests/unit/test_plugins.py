@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness.cli import run
 from fastlora_verify.harness.editing import plugins
 from fastlora_verify.harness.editing.plugins import offered

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hostile_text import HOSTILE, assert_harmless
+from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
+from synthetic_record import synthetic_record
+
 from fastlora_verify.harness.plan import ColumnOutcome, Counts
 from fastlora_verify.harness.printed import TOTAL, printed_by
 from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import LIMIT, render
-from hostile_text import HOSTILE, assert_harmless
-from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
-from synthetic_record import synthetic_record
 
 TAGS = {"h2", "h3", "h4", "p", "strong", "em", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "pre"}
 TAGS |= {"details", "summary"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 
+from rich.console import Console
+
 from fastlora_verify.harness.plan import Column
 from fastlora_verify.harness.progress import EVERY, BarProgress, LogProgress
-from rich.console import Console
 
 CPU = Column("head:cpu", "cpu")
 

@@ -13,14 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from reference_plan import sites
+from renaming import rename
+
 from fastlora_verify.harness import cli
 from fastlora_verify.harness.discover.read import read_repository
 from fastlora_verify.harness.discover.write import target_table
 from fastlora_verify.harness.targets.sources import read_sources
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.plan import Plan, plan_mutants
-from reference_plan import sites
-from renaming import rename
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.reports import record as rec
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fastlora_verify.harness.runner.raising import RAISE, _raising
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fastlora_verify.reports.arms import arms
 from synthetic_record import NF4, PIN, arms_of
+
+from fastlora_verify.reports.arms import arms
 
 
 def pins(*dtypes: str) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hostile_text import HOSTILE, assert_harmless, generated, read
+
 from fastlora_verify.reports.escape import code, fence, html_code, one_line, prose
 from fastlora_verify.reports.tables import table
-from hostile_text import HOSTILE, assert_harmless, generated, read
 
 
 @pytest.mark.parametrize("inline", [code, html_code, prose])

@@ -9,14 +9,15 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from fastlora_verify.reports import record as rec
-from fastlora_verify.reports.merge import merge
-from fastlora_verify.reports.registry import FORMATS
-from fastlora_verify.reports.rounds import with_last_round
 from hostile_text import HOSTILE, Reader, generated
 from machines import KILLED, KILLED_BY_MARKED, SURVIVED, SURVIVED_ON_CARD, of_a_card, of_ci
 from report_text import ALLOWED_TAGS, hostile, many
 from synthetic_record import cpu, synthetic_record
+
+from fastlora_verify.reports import record as rec
+from fastlora_verify.reports.merge import merge
+from fastlora_verify.reports.registry import FORMATS
+from fastlora_verify.reports.rounds import with_last_round
 
 BOTH = merge(
     [

@@ -5,10 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fastlora_verify.reports import record as rec
-from fastlora_verify.reports.gates import GateCount, dies_only_on_a_card, gate_counts
-from fastlora_verify.reports.markdown import render
-from fastlora_verify.reports.merge import merge
 from machines import (
     CARD_KILLER,
     KILLED,
@@ -26,6 +22,11 @@ from machines import (
 )
 from report_text import rows_of
 from synthetic_record import NF4, cpu
+
+from fastlora_verify.reports import record as rec
+from fastlora_verify.reports.gates import GateCount, dies_only_on_a_card, gate_counts
+from fastlora_verify.reports.markdown import render
+from fastlora_verify.reports.merge import merge
 
 ONLY = "dies only on a card: CI stays green"
 KILLED_BY_PLAIN = dataclasses.replace(KILLED_BY_MARKED, killers=PLAIN_KILLERS)

@@ -8,15 +8,16 @@ import re
 from pathlib import Path
 
 import pytest
+from hostile_text import HOSTILE, assert_harmless, generated
+from report_text import ALLOWED_TAGS, hostile, many, rows_of
+from synthetic_record import PIN, cpu, delegation, killers, seen, synthetic_record, unseen
+
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.findings import classify, nearest_test
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.markdown import LIMIT, render
 from fastlora_verify.reports.names import short_name
 from fastlora_verify.reports.registry import FORMATS
-from hostile_text import HOSTILE, assert_harmless, generated
-from report_text import ALLOWED_TAGS, hostile, many, rows_of
-from synthetic_record import PIN, cpu, delegation, killers, seen, synthetic_record, unseen
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "report.md"
 

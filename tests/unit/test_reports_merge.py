@@ -8,10 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastlora_verify.reports import record as rec
-from fastlora_verify.reports.markdown import LIMIT, render
-from fastlora_verify.reports.merge import MergeError, merge
-from fastlora_verify.reports.trees import contradiction, digest_of, sealed
 from hostile_text import HOSTILE, assert_harmless
 from machines import (
     KILLED,
@@ -29,6 +25,11 @@ from machines import (
 )
 from report_text import ALLOWED_TAGS, hostile, many, rows_of
 from synthetic_record import seen, synthetic_record
+
+from fastlora_verify.reports import record as rec
+from fastlora_verify.reports.markdown import LIMIT, render
+from fastlora_verify.reports.merge import MergeError, merge
+from fastlora_verify.reports.trees import contradiction, digest_of, sealed
 
 CI = of_ci({"a": KILLED, "b": SURVIVED, "c": SURVIVED})
 CARD = of_a_card({"a": KILLED, "b": KILLED_BY_MARKED, "c": SURVIVED_ON_CARD})

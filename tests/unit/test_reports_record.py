@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from fastlora_verify.reports import record as rec
 
 

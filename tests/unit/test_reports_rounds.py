@@ -5,12 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fastlora_verify.reports import record as rec
-from fastlora_verify.reports.findings import classify
-from fastlora_verify.reports.markdown import LIMIT, render
-from fastlora_verify.reports.merge import merge
-from fastlora_verify.reports.rounds import ComparisonError, check_comparable, with_last_round
-from fastlora_verify.reports.trees import digest_of
 from hostile_text import HOSTILE, assert_harmless
 from machines import (
     KILLED,
@@ -26,6 +20,13 @@ from machines import (
 )
 from report_text import ALLOWED_TAGS, hostile, many, rows_of
 from synthetic_record import cpu, seen, synthetic_record
+
+from fastlora_verify.reports import record as rec
+from fastlora_verify.reports.findings import classify
+from fastlora_verify.reports.markdown import LIMIT, render
+from fastlora_verify.reports.merge import merge
+from fastlora_verify.reports.rounds import ComparisonError, check_comparable, with_last_round
+from fastlora_verify.reports.trees import digest_of
 
 OTHER = SOURCE | {"src/pkg/linear.py": "9" * 64}
 THEN = of_ci(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from fastlora_verify.reports.markdown import render
 from fastlora_verify.reports.record import Environment, RunRecord, TargetRecord, dumps, loads
 from fastlora_verify.reports.suite import verdict

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from repositories import commit, hashes, new_repository
+from runner_trees import target_of
+
 from fastlora_verify.harness.editing.own import own_mutants, with_base
 from fastlora_verify.harness.editing.reverts import base_of, revert_mutants
 from fastlora_verify.harness.errors import GitError, NothingToRun
@@ -14,8 +17,6 @@ from fastlora_verify.harness.targets.sources import read_sources
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.mutations.hunks import Compared, reverts
-from repositories import commit, hashes, new_repository
-from runner_trees import target_of
 
 BASE = '''\
 """A kernel."""

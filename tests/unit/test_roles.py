@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.targets.roles import check_roles, scopes_of
 from fastlora_verify.harness.targets.sources import read_sources

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
+
 from fastlora_verify.harness.plan import Counts, Killer, MutantOutcome
 from fastlora_verify.harness.runner.audit import chosen, difference, failing_cases, junit_key, printed_counts, told
-from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
 
 
 def outcome(name: str, status: str, **more: object) -> MutantOutcome:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runner_trees import CPU, Recorder, copy_of, mutant_of, options_for, run_one, target_of
+
 from fastlora_verify.harness.errors import NoDevice, NothingToRun, PythonError, RedControl
 from fastlora_verify.harness.plan import Column, Counts
 from fastlora_verify.harness.runner.run import run_columns
-from runner_trees import CPU, Recorder, copy_of, mutant_of, options_for, run_one, target_of
 
 CUDA = Column("head:cuda", "cuda")
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
+
 from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.plan import Counts
-from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
 
 
 def test_counts_and_killers_are_plain_pytests_in_a_zoo_of_outcomes(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runner_trees import options_for, target_of
+
 from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.jobs import Probed, Setting, environment, make_bridge, pytest_arguments, write_job
-from runner_trees import options_for, target_of
 
 
 @pytest.fixture

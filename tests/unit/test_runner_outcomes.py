@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.plan import Counts
 from runner_trees import copy_of, mutant_of, options_for, outcome_of, run_one, target_of
+
+from fastlora_verify.harness.plan import Counts
 
 
 def test_all_mutants_are_killed_and_counted_as_pytest_counts(tmp_path: Path) -> None:

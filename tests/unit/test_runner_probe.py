@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness.child.probe import HIT, REACHED, TRIGGERED, insert_probe
 from runner_trees import mutant_of, options_for, run_one, target_of
+
+from fastlora_verify.harness.child.probe import HIT, REACHED, TRIGGERED, insert_probe
 
 SOURCE = '''\
 """Module."""

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from runner_trees import copy_of, mutant_of, options_for, outcome_of, run_one, target_of
+
 from fastlora_verify.harness.plan import RunOptions
 from fastlora_verify.mutations.base import Mutant
-from runner_trees import copy_of, mutant_of, options_for, outcome_of, run_one, target_of
 
 HELPERS = Path(__file__).parent.parent / "helpers"
 QUICK = {"wall_floor": 6.0, "cpu_floor": 1.0, "wall_factor": 2.0, "cpu_factor": 2.0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
 from fastlora_verify.harness.plan import Counts
 from fastlora_verify.harness.runner.dependence import Chain

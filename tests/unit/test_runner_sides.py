@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runner_trees import target_of
+
 from fastlora_verify.harness.targets.sides import side_of_tests, source_side
 from fastlora_verify.harness.trees.tree import Entry
-from runner_trees import target_of
 
 FILE = Entry("file", 0o644, "", 0)
 PACKAGES = ("src/pkg/__init__.py", "src/pkg/utils/__init__.py", "src/space/kernels/__init__.py")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from fastlora_verify.harness.trees.same_blobs import with_same_blobs
 from fastlora_verify.reports.record import Baseline, Column, Environment, RunRecord, TargetRecord
 

@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from repositories import commit, git, hashes, new_repository
+
 from fastlora_verify.harness.errors import GitError
 from fastlora_verify.harness.trees.git import Repository, Revision
 from fastlora_verify.harness.trees.scratch_git import Conflicts, ScratchRepository
-from repositories import commit, git, hashes, new_repository
 
 TEXT = "".join(f"line {number}\n" for number in range(9))
 

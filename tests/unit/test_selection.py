@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness.errors import NothingToRun, UnknownName
 from fastlora_verify.harness.selection import Selection, allowance_of, matches, select
 from fastlora_verify.harness.targets.target import Allowance, Target

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness import cli
 from fastlora_verify.harness.site_list import GIST
 from fastlora_verify.mutations.registry import MUTATIONS

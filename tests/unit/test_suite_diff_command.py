@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fastlora_verify.harness import cli
 from repositories import commit, git, hashes, new_repository
+
+from fastlora_verify.harness import cli
 
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 TESTS = """\

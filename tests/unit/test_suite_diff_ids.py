@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+
 from fastlora_verify.harness.suite_diff.collected import Collection, Item, arms
 from fastlora_verify.harness.suite_diff.compare import Compared, compare_suites
 from fastlora_verify.harness.suite_diff.places import Side

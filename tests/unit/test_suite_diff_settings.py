@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness.suite_diff.settings import changed_settings
 
 PROJECT = '[tool.pytest.ini_options]\naddopts = "-q"\nxfail_strict = true\nmarkers = ["gpu"]\n'

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness import cli
 
 TESTDATA = Path(__file__).parent.parent / "testdata"

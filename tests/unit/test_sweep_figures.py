@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fastlora_verify.harness.child.figures import of_comparison, of_failure
 from fastlora_verify.harness.child.printed import sections_within, shortened
 from fastlora_verify.harness.sweep.labelled import distributions, highest, labelled

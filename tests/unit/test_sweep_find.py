@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fastlora_verify.harness.errors import NothingToRun, UsageError
 from fastlora_verify.harness.sweep.find import Item, meant
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hostile_text import HOSTILE, assert_harmless
+
 from fastlora_verify.harness.exit_code import of_sweep
 from fastlora_verify.reports.record import Environment, RecordError, Section
 from fastlora_verify.reports.sweep_record import (
@@ -19,7 +21,6 @@ from fastlora_verify.reports.sweep_record import (
     from_json,
 )
 from fastlora_verify.reports.sweep_text import LIMIT, figure, render, summary
-from hostile_text import HOSTILE, assert_harmless
 
 TAGS = {"h2", "h3", "p", "strong", "em", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "pre"}
 TAGS |= {"details", "summary"}

@@ -13,11 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from runner_trees import CPU, copy_of, mutant_of, options_for, target_of
+
 from fastlora_verify.harness.child.arms import is_taken
 from fastlora_verify.harness.plan import Column
 from fastlora_verify.harness.sweep.run import Ask, sweep_column
 from fastlora_verify.reports.sweep_record import Arm, SweepColumn
-from runner_trees import CPU, copy_of, mutant_of, options_for, target_of
 
 FILE = "tests/test_swept.py"
 

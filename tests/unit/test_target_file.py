@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.targets.sources import check_tests, on_disk, read_sources
 from fastlora_verify.harness.targets.target import Allowance

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runner_trees import target_of
+
 from fastlora_verify.harness.targets.listing import files_of
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.tree import Copy, Master, make_master, snapshot
-from runner_trees import target_of
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from fastlora_verify.reports import record as rec
 
 UNLIKE = Path(__file__).parent.parent / "testdata" / "unlike"
