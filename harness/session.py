@@ -26,6 +26,16 @@ from fastlora_verify.harness.run_folder import write as write
 from fastlora_verify.harness.runner.raising import raising_sources
 from fastlora_verify.harness.runner.run import run_columns
 from fastlora_verify.harness.selection import Selection, wanted_mutations
+from fastlora_verify.harness.several import (
+    Fitted,
+    Ready,
+    each_tree_once,
+    fitted,
+    ready,
+    side_by_side,
+    under_review,
+    without_tests,
+)
 from fastlora_verify.harness.suite_diff.revisions import suite_or_why
 from fastlora_verify.harness.targets.described import why_not_asked
 from fastlora_verify.harness.targets.sources import check_tests, on_disk
@@ -36,16 +46,6 @@ from fastlora_verify.harness.trees.columns import Wanted, ids_of, specs_of
 from fastlora_verify.harness.trees.revision import cpu_model
 from fastlora_verify.harness.trees.same_blobs import with_same_blobs
 from fastlora_verify.harness.trees.scratch_git import Conflicts
-from fastlora_verify.harness.trees.several import (
-    Fitted,
-    Ready,
-    each_tree_once,
-    fitted,
-    ready,
-    side_by_side,
-    under_review,
-    without_tests,
-)
 from fastlora_verify.reports.record import RunRecord
 
 

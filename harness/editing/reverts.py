@@ -12,10 +12,10 @@ from fastlora_verify.harness.editing.diff_file import dotted
 from fastlora_verify.harness.editing.edits import check_imports
 from fastlora_verify.harness.errors import NothingToRun
 from fastlora_verify.harness.targets.listing import files_of
-from fastlora_verify.harness.targets.sides import source_side
 from fastlora_verify.harness.targets.sources import decoded, on_disk, text_of
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.git import Repository
+from fastlora_verify.harness.trees.sides import source_side
 from fastlora_verify.harness.trees.tree import Entry
 from fastlora_verify.mutations.base import Mutant, NoSite
 from fastlora_verify.mutations.edited import BadEditError

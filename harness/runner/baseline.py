@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastlora_verify.harness.plan import Baseline
-from fastlora_verify.harness.printed import printed_by
 from fastlora_verify.harness.runner.evidence import SuiteFacts
 from fastlora_verify.harness.runner.judge import End
+from fastlora_verify.harness.runner.printed import printed_by
 
 
 def baseline_of(facts: SuiteFacts, end: End) -> Baseline:

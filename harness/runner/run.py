@@ -25,6 +25,7 @@ from fastlora_verify.harness.runner.baseline import baseline_of
 from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits
 from fastlora_verify.harness.runner.device import Device as Device
 from fastlora_verify.harness.runner.device import device_of as device_of
+from fastlora_verify.harness.runner.drift import compared, has_figures
 from fastlora_verify.harness.runner.evidence import oracle_facts, suite_facts
 from fastlora_verify.harness.runner.jobs import Probed, Setting, make_bridge
 from fastlora_verify.harness.runner.judge import Subject, judge
@@ -34,11 +35,10 @@ from fastlora_verify.harness.runner.store import Store, digest, mutant_key, runn
 from fastlora_verify.harness.runner.unjudged import not_run, red_column
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.targets.described import described_kernels, has_kernel_entries
-from fastlora_verify.harness.targets.sides import source_side
 from fastlora_verify.harness.targets.sources import check_copied
 from fastlora_verify.harness.targets.target import Target
-from fastlora_verify.harness.trees.against import compared, has_figures
 from fastlora_verify.harness.trees.blobs import Blobs, blobs_of
+from fastlora_verify.harness.trees.sides import source_side
 from fastlora_verify.harness.trees.tree import Master, make_master
 from fastlora_verify.mutations.base import Mutant
 

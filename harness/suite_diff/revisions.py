@@ -16,12 +16,12 @@ from fastlora_verify.harness.suite_diff.compare import compare_suites
 from fastlora_verify.harness.suite_diff.places import Side
 from fastlora_verify.harness.suite_diff.settings import changed_settings
 from fastlora_verify.harness.suite_diff.sources import Sources
-from fastlora_verify.harness.targets.sides import TEST_NAMES, is_named, source_side
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.harness.trees.column_trees import WORKING_TREE, Tree, trees_of
 from fastlora_verify.harness.trees.columns import ColumnSpec, Wanted
 from fastlora_verify.harness.trees.columns import Side as TreeSide
+from fastlora_verify.harness.trees.sides import TEST_NAMES, is_named, source_side
 from fastlora_verify.harness.trees.tree import Master, snapshot
 from fastlora_verify.reports.suite_record import SuiteFinding, SuiteRecord, SuiteSide
 

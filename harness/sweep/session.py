@@ -16,6 +16,7 @@ from fastlora_verify.harness.plan import Column, RunOptions
 from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
 from fastlora_verify.harness.runner.device import Device
 from fastlora_verify.harness.selection import Selection
+from fastlora_verify.harness.several import Fitted, fitted
 from fastlora_verify.harness.sweep.run import Ask, Tell, sweep_column
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.targets.target_file import load_target
@@ -23,7 +24,6 @@ from fastlora_verify.harness.trees.column_trees import trees_of
 from fastlora_verify.harness.trees.columns import ids_of, specs_of
 from fastlora_verify.harness.trees.revision import cpu_model, digest_of_sources
 from fastlora_verify.harness.trees.scratch_git import Conflicts
-from fastlora_verify.harness.trees.several import Fitted, fitted
 from fastlora_verify.mutations.base import Mutant
 from fastlora_verify.reports.record import Environment
 from fastlora_verify.reports.sweep_record import SweepColumn, SweepRecord, dumps

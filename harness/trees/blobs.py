@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from fastlora_verify.harness.targets.sides import side_of_tests, source_side
 from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.harness.trees.sides import side_of_tests, source_side
 from fastlora_verify.harness.trees.tree import Entry
 
 _SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg")

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastlora_verify.harness.errors import GitError
-from fastlora_verify.harness.targets.sides import side_of_tests
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.columns import HEAD, ColumnSpec, Side, Wanted
 from fastlora_verify.harness.trees.git import Repository, Revision
 from fastlora_verify.harness.trees.revision import commit_of
 from fastlora_verify.harness.trees.scratch_git import ScratchRepository
+from fastlora_verify.harness.trees.sides import side_of_tests
 from fastlora_verify.harness.trees.tree import Master, add_included, make_master, snapshot
 
 WORKING_TREE = "working tree"

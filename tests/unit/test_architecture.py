@@ -14,16 +14,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "fastlora_verify."
+# The parent's folders: each may import those before it.
+HARNESS = (
+    "harness/targets",
+    "harness/trees",
+    "harness/discover",
+    "harness/editing",
+    "harness/runner",
+    "harness/suite_diff",
+    "harness/sweep",
+    "harness/commands",
+)
 MAY_IMPORT = {
-    "harness": {"harness", "mutations", "reports"},
-    "harness/commands": {"harness", "mutations", "reports"},
-    "harness/editing": {"harness", "mutations", "reports"},
-    "harness/runner": {"harness", "mutations", "reports"},
-    "harness/trees": {"harness", "mutations", "reports"},
-    "harness/targets": {"harness", "mutations", "reports"},
+    **{folder: {"harness", "mutations", "reports"} for folder in (*HARNESS, "harness")},
     "harness/discover": {"harness", "mutations"},
     "harness/suite_diff": {"harness", "reports"},
-    "harness/sweep": {"harness", "mutations", "reports"},
     "harness/child": {"harness/child", "kernels", "oracles"},
     "oracles": {"oracles", "kernels"},
     "kernels": {"kernels"},
@@ -33,15 +38,7 @@ MAY_IMPORT = {
 }
 # Libraries that a package must not import: they belong elsewhere, or load torch.
 MUST_NOT = {
-    "harness": {"torch", "peft", "bitsandbytes", "transformers", "kernels"},
-    "harness/targets": {"torch", "peft", "bitsandbytes", "transformers", "kernels"},
-    "harness/trees": {"torch", "peft", "bitsandbytes", "transformers", "kernels"},
-    "harness/runner": {"torch", "peft", "bitsandbytes", "transformers", "kernels"},
-    "harness/editing": {"torch", "peft", "bitsandbytes", "transformers", "kernels"},
-    "harness/commands": {"torch", "peft", "bitsandbytes", "transformers"},
-    "harness/discover": {"torch", "peft", "bitsandbytes", "transformers"},
-    "harness/suite_diff": {"torch", "peft", "bitsandbytes", "transformers"},
-    "harness/sweep": {"torch", "peft", "bitsandbytes", "transformers"},
+    **{folder: {"torch", "peft", "bitsandbytes", "transformers", "kernels"} for folder in (*HARNESS, "harness")},
     "harness/child": {"libcst", "mutmut", "pandas", "tabulate", "typer", "rich", "psutil", "tomlkit"},
     "mutations": {"torch", "peft", "bitsandbytes", "transformers", "pytest"},
     "reports": {"torch", "peft", "bitsandbytes", "transformers", "libcst"},
@@ -72,6 +69,7 @@ def imported(path: Path) -> set[str]:
 def wrong_imports(folder: str, path: Path) -> set[str]:
     """Imports of a file that its package may not make."""
     wrong = set()
+    later = HARNESS[HARNESS.index(folder) + 1 :] if folder in HARNESS else ()
     for name in imported(path):
         if name.startswith(OURS):
             parts = name.removeprefix(OURS).split(".")
@@ -82,6 +80,8 @@ def wrong_imports(folder: str, path: Path) -> set[str]:
                 and not constants
                 and (f"{folder}/{path.name}", package) not in ALLOWED
             ):
+                wrong.add(name)
+            if "/".join(parts[:2]) in later:
                 wrong.add(name)
         elif name.partition(".")[0] in MUST_NOT.get(folder, set()):
             wrong.add(name)
@@ -106,6 +106,11 @@ def test_imports_run_one_way(folder: str) -> None:
             "fastlora_verify.harness.runner.run",
         ),
         ("harness/child", "import libcst.matchers", "libcst.matchers"),
+        (
+            "harness/targets",
+            "from fastlora_verify.harness.trees.tree import Entry",
+            "fastlora_verify.harness.trees.tree.Entry",
+        ),
     ],
 )
 def test_a_wrong_import_is_seen(tmp_path: Path, folder: str, line: str, wrong: str) -> None:

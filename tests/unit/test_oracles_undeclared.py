@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hand_made import RIGHT, WRONG
 
-from fastlora_verify.harness.trees.against import compared
+from fastlora_verify.harness.runner.drift import compared
 from fastlora_verify.oracles.base import Options, told
 from fastlora_verify.oracles.registry import ORACLES
 

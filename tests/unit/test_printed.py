@@ -12,8 +12,8 @@ from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
 from synthetic_record import synthetic_record
 
 from fastlora_verify.harness.plan import ColumnOutcome, Counts
-from fastlora_verify.harness.printed import TOTAL, printed_by
 from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
+from fastlora_verify.harness.runner.printed import TOTAL, printed_by
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import LIMIT, render
 

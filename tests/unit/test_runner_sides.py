@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runner_trees import target_of
 
-from fastlora_verify.harness.targets.sides import side_of_tests, source_side
+from fastlora_verify.harness.trees.sides import side_of_tests, source_side
 from fastlora_verify.harness.trees.tree import Entry
 
 FILE = Entry("file", 0o644, "", 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastlora_verify.harness.trees.against import compared, has_figures
+from fastlora_verify.harness.runner.drift import compared, has_figures
 
 
 def figure(value: Any, ok: bool | None = None, **more: Any) -> dict[str, Any]:
