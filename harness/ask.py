@@ -14,9 +14,9 @@ from typing import Any
 from fastlora_verify.harness.errors import NoDevice, PythonError, UnknownName
 from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, RunOptions
 from fastlora_verify.harness.runner import jobs
+from fastlora_verify.harness.runner.device import device_of
 from fastlora_verify.harness.runner.evidence import read_lines
 from fastlora_verify.harness.runner.jobs import Setting, make_bridge, module_command, write_job
-from fastlora_verify.harness.runner.run import device_of
 from fastlora_verify.harness.targets.described import check_askable
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.blobs import blobs_of

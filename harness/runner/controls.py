@@ -13,18 +13,17 @@ from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.audit import printed_counts, told
 from fastlora_verify.harness.runner.dependence import chains, halves, state_dependence
 from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.green import first_difference, how_ended, is_empty, problem_of
 from fastlora_verify.harness.runner.jobs import Probed
-from fastlora_verify.harness.runner.judge import End, is_green, outcomes
+from fastlora_verify.harness.runner.judge import End, outcomes
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task
 from fastlora_verify.harness.runner.reach import Reach, mapped_lines
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.trees.tree import Master
-from fastlora_verify.reports.escape import one_line
 
 UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", "identity", "raise"
 SELECTION, COLLECTED_ONCE = "selection", "collected-once"
 
-_NO_TESTS = 5  # pytest's exit status
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
 _START_SECONDS = 120.0  # what a new interpreter may need before the first test
 
@@ -132,9 +131,9 @@ class Controls:
         limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
         result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True, libraries=True),))])[0]
         facts = suite_facts(result.lines, str(result.copy))
-        if _is_empty(facts):
+        if is_empty(facts):
             raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
-        problem = _problem(facts, result)
+        problem = problem_of(facts, result)
         if problem:
             suite = (facts, result.end) if facts.ended and result.end.how == "exit" else None
             raise Red(self._column, UNMUTATED, problem, suite=suite)
@@ -151,7 +150,7 @@ class Controls:
         result = self._run([Task(WARM_EQUALS_COLD, (Stage(jobs.PLAIN, plain_limits(limits)),))])[0]
         cold = suite_facts(result.lines, str(result.copy))
         if result.end.how != "exit" or not cold.ended:
-            return f"the plain pytest run did not end: {_ended(result)}"
+            return f"the plain pytest run did not end: {how_ended(result)}"
         printed = printed_counts(result.output)
         if printed is not None and printed != cold.counts:
             return f"pytest prints {told(printed)} where its reports say {told(cold.counts)}"
@@ -213,7 +212,7 @@ class Controls:
             tasks = [Task(f"{COLLECTED_ONCE} {n}", (Stage(jobs.SUITE, limits),)) for n in range(self._pool.size)]
             for result in self._run(tasks):
                 facts = suite_facts(result.lines, str(result.copy))
-                problem = problem or _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+                problem = problem or problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
             self._pool.unhost()
             self._events.note(f"every mutant's tests are collected anew: {problem}")
@@ -238,7 +237,7 @@ class Controls:
         return Task(IDENTITY, (Stage(jobs.SUITE, limits, mapped=mapped_lines(sources)),), edits, probed)
 
     def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
-        problem = _problem(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+        problem = problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
             raise Red(self._column, IDENTITY, f"the sources rewritten unchanged give: {problem}")
         if not facts.reached_import and not any(fact.reached for fact in facts.tests.values()):
@@ -270,15 +269,6 @@ class Controls:
         self._events.control_done(name, seconds)
 
 
-def first_difference(left: dict[str, str], right: dict[str, str]) -> str:
-    """The first test whose category differs, in words; empty if none does."""
-    for test in dict.fromkeys([*left, *right]):
-        here, there = left.get(test, "absent"), right.get(test, "absent")
-        if here != there:
-            return f"{test} is {here} in one and {there} in the other"
-    return ""
-
-
 def first_statements(source: bytes) -> tuple[int, ...]:
     """The line of each function's first statement; none if our Python can't parse the target's."""
     try:
@@ -287,33 +277,3 @@ def first_statements(source: bytes) -> tuple[int, ...]:
         return ()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return tuple(function.body[0].lineno for function in functions)
-
-
-def _is_empty(facts: SuiteFacts) -> bool:
-    """A whole run that found nothing, neither a test nor a file that failed or skipped itself; no usage error."""
-    found = facts.tests or facts.collected
-    return facts.ended and facts.broken is None and not found and facts.status in (0, _NO_TESTS)
-
-
-def _problem(facts: SuiteFacts, result: StageResult) -> str:
-    """Why an unmutated suite isn't green; empty if it is."""
-    if result.end.how != "exit" or not facts.ended:
-        return f"the suite did not end: {_ended(result)}"
-    if is_green(facts):
-        return ""
-    failing = [test for test, category in outcomes(facts).items() if category in ("failed", "error")]
-    if failing:
-        case = facts.tests.get(failing[0]) or facts.collected[failing[0]]
-        why = f" ({case.raised.type}: {one_line(case.raised.message, 160)})" if case.raised is not None else ""
-        return f"{told(facts.counts)}; the first: {failing[0]}{why}"
-    if facts.broken is not None:
-        return f"pytest broke: {facts.broken.type}: {facts.broken.message}"
-    if facts.counts.skipped:
-        return f"no test passed ({told(facts.counts)})"
-    return f"no test ran: {result.end.output_tail}"
-
-
-def _ended(result: StageResult) -> str:
-    end = result.end
-    how = end.limit or (f"signal {end.signal}" if end.signal is not None else f"status {end.code}")
-    return f"{how}; {end.output_tail}" if end.output_tail else how

@@ -11,14 +11,8 @@ from typing import Any
 from fastlora_verify.harness.plan import Counts
 
 ABSENT = "absent"
-CATEGORIES = (
-    "failed",
-    "error",
-    "xpassed",
-    "xfailed",
-    "skipped",
-    "passed",
-)  # the first that a test has is its own
+# The first that a test has is its own.
+CATEGORIES = ("failed", "error", "xpassed", "xfailed", "skipped", "passed")
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,11 @@ from fastlora_verify.harness.plan import (
 from fastlora_verify.harness.runner import audit, jobs
 from fastlora_verify.harness.runner.baseline import baseline_of
 from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits
-from fastlora_verify.harness.runner.device import Device as Device
-from fastlora_verify.harness.runner.device import device_of as device_of
-from fastlora_verify.harness.runner.drift import compared, has_figures
-from fastlora_verify.harness.runner.evidence import oracle_facts, suite_facts
+from fastlora_verify.harness.runner.device import Device, device_of
+from fastlora_verify.harness.runner.evidence import suite_facts
 from fastlora_verify.harness.runner.jobs import Probed, Setting, make_bridge
 from fastlora_verify.harness.runner.judge import Subject, judge
+from fastlora_verify.harness.runner.oracle_runs import unmutated_answers, with_answers
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.runner.reach import Reach, completed
 from fastlora_verify.harness.runner.store import Store, digest, mutant_key, runner_digest
@@ -41,9 +40,6 @@ from fastlora_verify.harness.trees.blobs import Blobs, blobs_of
 from fastlora_verify.harness.trees.sides import source_side
 from fastlora_verify.harness.trees.tree import Master, make_master
 from fastlora_verify.mutations.base import Mutant
-
-_ORACLE_WALL = 1800.0  # s, for the unmutated kernels' oracles
-_ORACLE_FLOOR = 120.0
 
 
 def run_columns(
@@ -121,7 +117,7 @@ class _Run:
         known: dict[str, MutantOutcome],
     ) -> ColumnOutcome:
         controlled = Controls(pool, self.master, column.id, self.options, self._paths, self.events).check()
-        oracles, oracle_limits = self._oracles(pool)
+        oracles, oracle_limits = unmutated_answers(pool, self.options, self.events)
         outcomes = dict(known)
 
         def done(outcome: MutantOutcome) -> None:
@@ -179,7 +175,7 @@ class _Run:
             )
             if outcome.status in (CRASH, TIMEOUT):
                 self._keep_log(mutant.name, suite.output)
-            report(_with_oracles(outcome, results[1], unmutated) if len(results) > 1 else outcome)
+            report(with_answers(outcome, results[1], unmutated) if len(results) > 1 else outcome)
 
         reach = controlled.reach
         pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
@@ -198,26 +194,6 @@ class _Run:
             change.path: self.master.encode(change.path, change.source) if change.source is not None else None
             for change in mutant.changes
         }
-
-    def _oracles(self, pool: Pool) -> tuple[tuple[Any, ...], Limits | None]:
-        """The oracles on the unmutated kernels, and the limits that they set for the mutants'."""
-        if not self.options.oracles:
-            return (), None
-        stage = Stage(jobs.ORACLE, Limits(_ORACLE_WALL, _ORACLE_WALL, self.options.memory_limit))
-        found: list[StageResult] = []
-        pool.run([Task("oracles", (stage,))], lambda _, results: found.extend(results))
-        facts = oracle_facts(found[0].lines)
-        if not facts.ended:
-            why = f"{facts.broken.type}: {facts.broken.message}" if facts.broken else found[0].end.how
-            self.events.note(f"the oracles did not run on the unmutated kernels ({why})")
-            return facts.answers, None
-        if not any(map(has_figures, facts.answers)):
-            why = next((str(answer["summary"]) for answer in facts.answers), "no kernel was asked about")
-            self.events.note(f"the oracles say nothing of the unmutated kernels, so none is asked of a mutant ({why})")
-            return facts.answers, None
-        seconds = self.options.wall_factor * found[0].end.seconds
-        limits = Limits(max(_ORACLE_FLOOR, seconds), max(_ORACLE_FLOOR, seconds), self.options.memory_limit)
-        return facts.answers, limits
 
     def _audit(
         self, pool: Pool, controlled: Controlled, outcomes: Sequence[MutantOutcome]
@@ -289,14 +265,3 @@ def _probed(mutant: Mutant) -> tuple[Probed, ...]:
             reached, triggered = probes.reached or probes.triggered, probes.triggered or probes.reached
             found.append(Probed(change.path, reached, triggered))
     return tuple(found)
-
-
-def _with_oracles(outcome: MutantOutcome, result: StageResult, unmutated: Sequence[Mapping[str, Any]]) -> MutantOutcome:
-    """The outcome with the oracles' answers, compared with those on the unmutated kernels where they are given."""
-    facts = oracle_facts(result.lines)
-    status = "ran" if facts.ended else {"timeout": TIMEOUT}.get(result.end.how, CRASH)
-    answers = compared(unmutated, facts.answers) if unmutated else facts.answers
-    if facts.broken is not None:
-        text = f"{facts.broken.type}: {facts.broken.message}"
-        answers = (*answers, {"oracle": "", "kernel": "", "ok": None, "summary": text, "error": text})
-    return replace(outcome, oracles=answers, oracle_status=status)
