@@ -223,12 +223,6 @@ def oracle(request: Request, question: Question) -> RunRecord:
         return session.kept(stopped_record(session.target, session.told(), found))
 
 
-def columns_of(devices: Sequence[str]) -> list[Column]:
-    """The working tree on each device, each once. Raises UnknownDevice."""
-    specs = specs_of(Wanted(), devices)
-    return [Column(name, spec.device) for name, spec in zip(ids_of(specs), specs, strict=True)]
-
-
 def with_python(target: Target, python: str | None) -> Target:
     """The target with the interpreter of the command line. Raises PythonError if there is no such file."""
     if python is None:

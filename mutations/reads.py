@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fastlora_verify.mutations.assigned import Flow
-from fastlora_verify.mutations.scoping import Comprehension, Function, Scope, is_type_checking, own_nodes, scopes
+from fastlora_verify.mutations.scoping import (
+    Comprehension,
+    Function,
+    Scope,
+    bound_by,
+    is_type_checking,
+    own_nodes,
+    scopes,
+)
 from fastlora_verify.mutations.source import line_starts
 from fastlora_verify.mutations.states import NEVER, PERHAPS, SURELY
 
@@ -223,7 +231,7 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
             root = (node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name).partition(".")[0]
             for alias in node.names if not checking or root in ANYWHERE else ():
                 only = ast.Import([alias]) if isinstance(node, ast.Import) else _from(node, alias)
-                yield bound_name(alias), ast.unparse(only)
+                yield bound_by(alias), ast.unparse(only)
         inner: Iterable[ast.AST] = ast.iter_child_nodes(node)
         if isinstance(node, ast.Try) and node.handlers:
             inner = [*node.orelse, *node.finalbody]
@@ -233,8 +241,3 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _from(node: ast.ImportFrom, alias: ast.alias) -> ast.ImportFrom:
     return ast.ImportFrom(node.module, [alias], node.level)
-
-
-def bound_name(alias: ast.alias) -> str:
-    """The name that one import of several binds."""
-    return alias.asname or alias.name.partition(".")[0]

@@ -56,13 +56,13 @@ def _verdict(record: RunRecord, found: Classified) -> str:
         else "**No mutant survives unexplained.**"
     )
     more = [
-        f"{_are(killed, 'is', 'are')} killed: {len(found.killed)} by an assertion of the tests, "
+        f"{counted(killed, 'is', 'are')} killed: {len(found.killed)} by an assertion of the tests, "
         f"{len(found.by_exception)} by an exception only."
     ]
     if found.allowed:
-        more.append(f"{_are(len(found.allowed), 'survives and is', 'survive and are')} allowed, with a reason.")
+        more.append(f"{counted(len(found.allowed), 'survives and is', 'survive and are')} allowed, with a reason.")
     if found.no_verdict:
-        more.append(f"**{_are(len(found.no_verdict), 'has', 'have')} no verdict.**")
+        more.append(f"**{counted(len(found.no_verdict), 'has', 'have')} no verdict.**")
     if lost_to(found.survivors):
         more.append(lost_to(found.survivors))
     if alive:
@@ -167,12 +167,8 @@ def _audit(record: RunRecord) -> str:
     told = f"Audit: {counted(record.audit.checked, 'mutant')} again as plain pytest on edited copies: "
     if not wrong:
         return told + "no difference."
-    first, differ = wrong[0], _are(len(wrong), "differs", "differ")
+    first, differ = wrong[0], counted(len(wrong), "differs", "differ")
     return (
         f"{told}**{differ}, do not trust this report**; the first is {code(first.mutant)} in "
         f"{prose(first.column, 40)}: recorded {prose(first.recorded, 80)}, plain {prose(first.plain, 80)}."
     )
-
-
-def _are(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"

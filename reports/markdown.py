@@ -17,6 +17,7 @@ from fastlora_verify.reports.findings import Classified, class_of, classify, dis
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.header import heading, what_ran
 from fastlora_verify.reports.last_round import change_parts, gone_part
+from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.printed import printed_parts
 from fastlora_verify.reports.record import MutantRecord, OracleRecord, RunRecord
 from fastlora_verify.reports.rounds import lost
@@ -111,7 +112,7 @@ def _oracle_parts(record: RunRecord) -> list[Part]:
 def _objections(answers: Sequence[OracleRecord]) -> str:
     red = sum(answer.ok is False for answer in answers)
     silent = sum(answer.ok is None for answer in answers)
-    told = f"{_plural(red, 'answer')} of {len(answers)} {'objects' if red == 1 else 'object'}"
+    told = f"{counted(red, 'answer')} of {len(answers)} {'objects' if red == 1 else 'object'}"
     return f"**{told if red else 'No oracle objects'}.**" + (f" {silent} could not say." if silent else "")
 
 
@@ -127,7 +128,7 @@ def _open_table(record: RunRecord, found: Classified, split: Sequence[MutantReco
     def text(number: int) -> str:
         rest = len(record.mutants) - len(shown)
         verb = "is killed; it is" if rest == 1 else "are killed; they are"
-        below = f"*The other {_plural(rest, 'mutant')} {verb} below, by family.*" if rest else ""
+        below = f"*The other {counted(rest, 'mutant')} {verb} below, by family.*" if rest else ""
         return sections.paragraphs(layout.text(rows[:number]), sections.left_out(len(shown) - number, record), below)
 
     return Part(text, len(shown), 1)
@@ -162,7 +163,7 @@ def _figures(oracle: str, record: RunRecord, *, opened: bool) -> Part:
         body = table(("kernel", "figure", "value"), rows[:number])
         if opened:
             return sections.paragraphs(f"#### {prose(oracle, 40)}", body, rest)
-        return sections.folded(f"{html_code(oracle)}: {_plural(len(rows), 'figure')}", body, rest)
+        return sections.folded(f"{html_code(oracle)}: {counted(len(rows), 'figure')}", body, rest)
 
     return Part(text, len(rows), 5 if ratios else 7)
 
@@ -178,7 +179,7 @@ def _families(record: RunRecord) -> list[Part]:
     def part(family: str, mutants: list[MutantRecord]) -> Part:
         counts = Counter(class_of(mutant).value for mutant in mutants)
         told = ", ".join(f"{number} {word}" for word, number in counts.items())
-        summary = f"{html_code(family)}: {_plural(len(mutants), 'mutant')}; {told}"
+        summary = f"{html_code(family)}: {counted(len(mutants), 'mutant')}; {told}"
         rows = [layout.row(mutant) for mutant in mutants]
 
         def text(number: int) -> str:
@@ -191,7 +192,7 @@ def _families(record: RunRecord) -> list[Part]:
 
 def _no_sites(record: RunRecord) -> Part:
     rows = [(code(no.mutation, 80), prose(no.kernel, 40), prose(no.reason, 160)) for no in record.no_sites]
-    summary = f"{_plural(len(rows), 'pair')} of mutation and kernel without a site"
+    summary = f"{counted(len(rows), 'pair')} of mutation and kernel without a site"
 
     def text(number: int) -> str:
         if not rows:
@@ -200,7 +201,3 @@ def _no_sites(record: RunRecord) -> Part:
         return sections.folded(summary, body, sections.left_out(len(rows) - number, record))
 
     return Part(text, len(rows), 8)
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -13,6 +13,6 @@ def short_name(name: str) -> str:
     return f"{match[1]}@{match[2]}" if match else name
 
 
-def counted(number: int, word: str) -> str:
-    """`1 mutant`, `2 mutants`."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+def counted(number: int, one: str, several: str = "") -> str:
+    """`1 mutant`, `2 mutants`; `several` where that is more than an s."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"

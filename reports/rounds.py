@@ -24,7 +24,6 @@ from fastlora_verify.reports.record import (
 from fastlora_verify.reports.trees import SIDES, Of, contradiction, side_differs
 
 LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
-VERDICTS = ("killed", "survived")
 
 
 class ComparisonError(ValueError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastlora_verify.reports import sections
 from fastlora_verify.reports.escape import prose
 from fastlora_verify.reports.fit import Part
+from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.record import Column, OracleRecord, RunRecord
 from fastlora_verify.reports.tables import table
 
@@ -41,7 +42,7 @@ def side_by_side(record: RunRecord, *, opened: bool) -> list[Part]:
     answers, figures = verdict_rows(record, columns), figure_rows(record, columns)
     differing, same = ([row for row in figures if row.differs is wanted] for wanted in (True, False))
     verdicts = "### Oracles on the unmutated kernels"
-    told = _plural(len(differing), "figure differs", "figures differ") if differing else "No figure differs"
+    told = counted(len(differing), "figure differs", "figures differ") if differing else "No figure differs"
     return [
         _part(verdicts, ("oracle", "kernel", *ids, ""), answers, record, 2),
         _part(f"#### {told} between trees", ("oracle", "kernel", "figure", *ids, ""), differing, record, 2, keep=True),
@@ -105,11 +106,7 @@ def _rest(headers: Sequence[str], rows: Sequence[Row], record: RunRecord, *, ope
         if not rows:
             return ""
         body = (table(headers, [row.told() for row in rows[:number]]), sections.left_out(len(rows) - number, record))
-        title = f"{_plural(len(rows), 'figure is', 'figures are')} the same"
+        title = f"{counted(len(rows), 'figure is', 'figures are')} the same"
         return sections.paragraphs(f"#### {title}", *body) if opened else sections.folded(title, *body)
 
     return Part(text, len(rows), 7)
-
-
-def _plural(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"

@@ -17,7 +17,6 @@ from fastlora_verify.harness.errors import PythonError
 from fastlora_verify.harness.runner.evidence import read_lines
 from fastlora_verify.harness.runner.jobs import Setting, module_command, write_job
 from fastlora_verify.harness.suite_diff.collected import Collection, Item
-from fastlora_verify.harness.targets.target import Target
 
 _SECONDS = 900.0  # to collect a suite: its imports, and no test
 _COLLECTS = 0, 1, 2, 5  # statuses with which pytest collected what it could
@@ -55,12 +54,6 @@ def collect(setting: Setting, tree: Path, scratch: Path, tests: Sequence[str]) -
     found = _collection(read_lines(Path(data["facts"])), output)
     shutil.rmtree(copy, ignore_errors=True)
     return replace(found, items=tuple(item for item in found.items if any(one.holds(item) for one in asked)))
-
-
-def existing(target: Target, tests: Sequence[str]) -> tuple[str, ...]:
-    """The tests whose path the tree has."""
-    assert target.root is not None
-    return tuple(test for test in tests if (target.root / test.partition("::")[0]).exists())
 
 
 def _run(command: Sequence[str], env: Mapping[str, str], folder: Path, setting: Setting) -> str:

@@ -24,6 +24,7 @@ from fastlora_verify.harness.sweep.outcome import arms_swept, run_at
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.tree import Master, make_master
 from fastlora_verify.mutations.base import Mutant
+from fastlora_verify.reports.names import counted
 from fastlora_verify.reports.sweep_record import Run, SweepColumn
 
 _UNKNOWN = 3600.0  # s, until the test as written has been timed
@@ -102,7 +103,7 @@ class _Sweep:
             limits, mode, kind = self._unknown(), "plain", jobs.PLAIN
         arms = list(dict.fromkeys(item.arm for item in items))
         numbers = self._ask.seeds or tuple(range(1, self._ask.runs + 1))
-        self._tell(f"{self._column.id}: {items[0].function}: {_plural(len(arms), 'arm')}, {len(numbers)} runs")
+        self._tell(f"{self._column.id}: {items[0].function}: {counted(len(arms), 'arm')}, {len(numbers)} runs")
         found: dict[int, dict[str, Run]] = {}
         seeds: list[Mapping[str, Any]] = []
 
@@ -200,7 +201,3 @@ def _outcomes(result: StageResult, tests: set[str]) -> dict[str, str]:
     """What became of these tests; of those that the process did not come to, that it ended before."""
     facts: SuiteFacts = suite_facts(result.lines, str(result.copy))
     return {test: facts.tests[test].category if test in facts.tests else result.end.how for test in sorted(tests)}
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -110,11 +110,6 @@ class Repository:
         commit = self.resolve(rev)
         return Revision(rev[:9] if commit.startswith(rev) else rev, commit)
 
-    def merge_base(self, one: str, other: str) -> str | None:
-        """The best common ancestor of two commits; None where they have none."""
-        done = run_git(self.top, "merge-base", one, other)
-        return done.stdout.decode("ascii").strip() if done.returncode == 0 else None
-
     def missing(self, rev: str, of: str) -> int:
         """How many commits of `of` the commit `rev` lacks."""
         return int(self._out("rev-list", "--count", f"{rev}..{of}"))

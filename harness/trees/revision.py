@@ -16,16 +16,6 @@ from fastlora_verify.harness.trees.git import run_git
 from fastlora_verify.mutations.source import SourceFile
 
 
-def source_revision(target: Target, sources: Mapping[str, SourceFile]) -> str:
-    """Of the modules that mutations look into."""
-    return commit_of(target) or digest_of_sources(sources)
-
-
-def tests_revision(target: Target, tests: Iterable[str]) -> str:
-    """Of the files under the test paths."""
-    return commit_of(target) or digest_of_tests(target, tests)
-
-
 def digest_of_sources(sources: Mapping[str, SourceFile]) -> str:
     """Of the modules that mutations look into."""
     return _digest((file.path, file.text.encode(errors="surrogateescape")) for file in sources.values())
