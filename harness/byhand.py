@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastlora_verify.harness.errors import FileError, UsageError
-from fastlora_verify.harness.session import Loaded
-from fastlora_verify.harness.targets.sources import on_disk, text_of
+from fastlora_verify.harness.loading import Loaded
+from fastlora_verify.harness.targets.sources import encoded_as, on_disk
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.tree import make_master
 from fastlora_verify.mutations.base import Changed, Mutant
@@ -53,7 +52,7 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
                 file.unlink()
             else:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(_encoded(file, change.source))
+                file.write_bytes(encoded_as(file, change.source))
     except OSError as error:
         raise FileError(to, f"cannot be written: {error.strerror or error}") from error
     return Applied(tuple(files), _command(target, to))
@@ -76,14 +75,14 @@ def _file_in(target: Target, change: Changed, to: Path) -> Path:
     source = on_disk(target, change.path)
     if source is None:
         return _new_file(target, change, to)
-    source, original = source.resolve(), text_of(source)
+    source = source.resolve()
     tails = [Path(*source.parts[-length:]) for length in range(len(source.parts) - 1, 0, -1)]
     found = [to / inner for inner in (Path(change.path), *tails) if (to / inner).is_file()]
     if not found:
         raise UsageError(f"{to} has no {change.path}; give a copy of the target, or a folder that is not there yet")
     if found[0].resolve() == source:
         raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
-    if _decoded(found[0]) != original:
+    if found[0].read_bytes() != source.read_bytes():
         raise UsageError(f"{found[0]} is not the target's unmutated file; give a fresh copy")
     return found[0]
 
@@ -107,17 +106,3 @@ def _command(target: Target, to: Path) -> str:
     words = ["env", *(f"{name}={value}" for name, value in env.items())]
     words += [target.python or sys.executable, "-P", "-m", "pytest", *target.pytest_args, *target.tests]
     return f"cd {shlex.quote(str(place))} && {shlex.join(words)}"
-
-
-def _decoded(file: Path) -> str:
-    with file.open("rb") as lines:
-        encoding = tokenize.detect_encoding(lines.readline)[0]
-    return file.read_bytes().decode(encoding)
-
-
-def _encoded(file: Path, text: str) -> bytes:
-    encoding = "utf-8"
-    if file.exists():
-        with file.open("rb") as lines:
-            encoding = tokenize.detect_encoding(lines.readline)[0]
-    return text.removeprefix("\ufeff").encode(encoding)

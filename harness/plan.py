@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastlora_verify.harness.trees.blobs import Blobs
+from fastlora_verify.reports.results import Counts as Counts
 
 GIB = 1024**3
 
@@ -95,18 +96,6 @@ class NoEvents:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """The numbers of pytest's last line."""
-
-    passed: int = 0
-    failed: int = 0
-    errors: int = 0
-    skipped: int = 0
-    xfailed: int = 0
-    xpassed: int = 0
-
-
-@dataclass(frozen=True)
 class Killer:
     """A test that passed on the unmutated tree and doesn't on the mutant."""
 
@@ -127,7 +116,7 @@ class MutantOutcome:
     status: str  # KILLED | SURVIVED | TIMEOUT | CRASH | NOT_VIABLE | NOT_RUN
     how: str = ""  # of a kill
     reason: str = ""  # why not killed or survived, one sentence
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
     reached: int = 0  # tests that ran the mutated scope
     triggered: int = 0  # tests that ran the changed line
     reached_import: bool = False  # reached outside of any test: import, collection, session fixtures

@@ -10,7 +10,7 @@ Status = Literal["killed", "survived", "timeout", "crash", "not-viable", "no-sit
 How = Literal["assertion", "exception"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Counts:
     """Outcomes of one run of the whole suite, as pytest counts them."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from fastlora_verify.harness.targets.sources import text_of
 from fastlora_verify.mutations.source import SourceFile
 
 SKIPPED = frozenset({
@@ -64,9 +63,7 @@ def read(root: Path, path: Path, module: str) -> SourceFile:
 
     Raises UnicodeDecodeError, SyntaxError or LookupError for one that is no text in it.
     """
-    data = path.read_bytes()
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    return SourceFile(module, path.relative_to(root).as_posix(), data.decode(encoding))
+    return SourceFile(module, path.relative_to(root).as_posix(), text_of(path))
 
 
 def test_files(root: Path, words: set[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -81,18 +82,13 @@ def check_imports(mutant: Mutant, sources: Mapping[str, SourceFile]) -> Mutant:
     return mutant
 
 
-class _told:  # noqa: N801 - reads as the context that it is
+@contextmanager
+def _told(option: str) -> Iterator[None]:
     """What is wrong with an edit, beside the option that it came by."""
-
-    def __init__(self, option: str) -> None:
-        self._option = option
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, BadEditError):
-            raise EditError(self._option, str(error)) from error
+    try:
+        yield
+    except BadEditError as error:
+        raise EditError(option, str(error)) from error
 
 
 def _place(sources: Mapping[str, SourceFile], parsed: dict[str, ParsedModule], scope: str) -> freehand.Place:

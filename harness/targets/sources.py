@@ -105,3 +105,12 @@ def decoded(data: bytes) -> str:
     """Source text by the encoding that it declares, newlines as they are; raises as `text_of` does."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     return data.decode(encoding)
+
+
+def encoded_as(file: Path, text: str) -> bytes:
+    """`text` in the encoding that a file declares; UTF-8 where there is no such file."""
+    encoding = "utf-8"
+    if file.exists():
+        with file.open("rb") as lines:
+            encoding, _ = tokenize.detect_encoding(lines.readline)
+    return text.removeprefix("\ufeff").encode(encoding)

@@ -7,17 +7,17 @@ from it and restored from it, so that what the user does to the tree meanwhile c
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import shutil
 import stat
-import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness.targets.listing import files_of, included
+from fastlora_verify.harness.targets.sources import encoded_as, text_of
 from fastlora_verify.harness.targets.target import Target
 
 _BLOCK = 1 << 20
@@ -50,18 +50,11 @@ class Master:
 
     def encode(self, path: str, text: str) -> bytes:
         """`text` in the encoding that the file at `path` declares; UTF-8 where there is no such file."""
-        original = self.path / path
-        encoding = "utf-8"
-        if path in self.entries:
-            with original.open("rb") as file:
-                encoding = tokenize.detect_encoding(file.readline)[0]
-        return text.removeprefix("\ufeff").encode(encoding)
+        return encoded_as(self.path / path, text)
 
     def decode(self, path: str) -> str:
         """The text of the file at `path`, by the encoding that it declares."""
-        data = (self.path / path).read_bytes()
-        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-        return data.decode(encoding)
+        return text_of(self.path / path)
 
 
 def make_master(target: Target, path: Path, without: Path | None = None) -> Master:
@@ -242,20 +235,18 @@ def _hash(path: Path) -> str:
     return total.hexdigest()
 
 
-class _writable:  # noqa: N801 - reads as the context that it is
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
     """Lends the owner the right to write into a folder that was copied as read-only."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._mode = stat.S_IMODE(folder.stat().st_mode)
-
-    def __enter__(self) -> None:
-        if self._mode & 0o700 != 0o700:
-            self._folder.chmod(self._mode | 0o700)
-
-    def __exit__(self, *_: object) -> None:
-        if self._mode & 0o700 != 0o700:
-            self._folder.chmod(self._mode)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    closed = mode & 0o700 != 0o700
+    if closed:
+        folder.chmod(mode | 0o700)
+    try:
+        yield
+    finally:
+        if closed:
+            folder.chmod(mode)
 
 
 def _remove_in(root: Path, name: str) -> None:

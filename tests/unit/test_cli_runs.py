@@ -168,6 +168,8 @@ def test_apply_writes_one_file_into_a_copy_that_is_there_and_refuses_another_one
     again = run(folder, *argv)
     assert again.status == 2
     assert "is not the target's unmutated file; give a fresh copy" in again.err
+    Path(changed[0]).write_bytes(b"\xff\x00")
+    assert run(folder, *argv).status == 2
     (folder / "other").mkdir()
     (folder / "other/file").touch()
     other = run(folder, "apply", name, "--to", "other", "--target", "tiny")

@@ -29,23 +29,26 @@ def test_every_survivor_and_some_others_are_chosen() -> None:
 @pytest.mark.parametrize(
     ("output", "counts"),
     [
-        ("===== 12 failed, 27 passed, 2 skipped in 3.41s =====", Counts(27, 12, 0, 2)),
-        ("12 failed, 27 passed in 3.41s", Counts(27, 12)),
+        ("===== 12 failed, 27 passed, 2 skipped in 3.41s =====", Counts(passed=27, failed=12, skipped=2)),
+        ("12 failed, 27 passed in 3.41s", Counts(passed=27, failed=12)),
         ("= 1 failed, 1 passed, 1 skipped, 1 deselected, 2 xfailed, 1 xpassed, 3 warnings, 1 error in 0.01s =", None),
-        ("==== 3 passed in 65.20s (0:01:05) ====\n", Counts(3)),
-        ("1 passed in 0.01s\ncoverage: 12 files in 3 folders\n", Counts(1)),
+        ("==== 3 passed in 65.20s (0:01:05) ====\n", Counts(passed=3)),
+        ("1 passed in 0.01s\ncoverage: 12 files in 3 folders\n", Counts(passed=1)),
         ("no tests ran in 0.01s", Counts()),
         ("..F\n", None),
         ("the 3 passed in 2 tries", None),
     ],
 )
 def test_the_last_line_is_read(output: str, counts: Counts | None) -> None:
-    wanted = Counts(1, 1, 1, 1, 2, 1) if "deselected" in output else counts
+    wanted = Counts(passed=1, failed=1, errors=1, skipped=1, xfailed=2, xpassed=1) if "deselected" in output else counts
     assert printed_counts(output) == wanted
 
 
 def test_counts_are_told_as_pytest_tells_them() -> None:
-    assert told(Counts(27, 12, 1, 2, 3, 4)) == "12 failed, 27 passed, 2 skipped, 3 xfailed, 4 xpassed, 1 error"
+    assert (
+        told(Counts(passed=27, failed=12, errors=1, skipped=2, xfailed=3, xpassed=4))
+        == "12 failed, 27 passed, 2 skipped, 3 xfailed, 4 xpassed, 1 error"
+    )
     assert told(Counts(errors=2)) == "2 errors"
     assert told(Counts()) == "no tests ran"
 
@@ -71,7 +74,7 @@ JUNIT = """<testsuites><testsuite>
 
 OUTPUT = "1 failed, 1 passed, 1 skipped, 1 error in 0.10s"
 KILLERS = (Killer("t/a.py::x[1]", "fails", "", "", "assertion"), Killer("t/b.py::w", "errors", "", "", "exception"))
-RECORDED = outcome("m", "killed", counts=Counts(1, 1, 1, 1), killers=KILLERS)
+RECORDED = outcome("m", "killed", counts=Counts(passed=1, failed=1, errors=1, skipped=1), killers=KILLERS)
 
 
 @pytest.fixture
