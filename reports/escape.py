@@ -17,7 +17,7 @@ _LINK = re.compile(r"www\.|://|^[a-z]+\.[a-z]{2,}$|^gh-\d", re.IGNORECASE)
 _MARKUP = re.compile(r"[\\*_\[\]<>|~#]")
 _REFERS = re.compile(r"@|#\d|://|www\.|\bgh-\d", re.IGNORECASE)  # a backslash would not stop GitHub
 _SHA = re.compile(r"^[0-9a-fA-F]{7,64}$")
-_TOKEN = re.compile(r"(?<!\S)([(\"]*)(`[^`\n]+`|\S+?)([.,;:!?)\"]*)(?!\S)")
+_TOKEN = re.compile(r"(?<!\S)([(\"]*)(`[^`\n]+`|\S+?)([.,;:!?)\"…]*)(?!\S)")
 
 
 def one_line(text: str, limit: int = 200) -> str:

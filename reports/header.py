@@ -12,12 +12,10 @@ from fastlora_verify.reports.findings import Classified, is_killed, sightings
 from fastlora_verify.reports.gates import GateCount, gate_counts
 from fastlora_verify.reports.last_round import alarm, summary
 from fastlora_verify.reports.names import counted
-from fastlora_verify.reports.record import Column, Environment, RunOrigin, RunRecord
+from fastlora_verify.reports.record import LIBRARIES, Column, Environment, RunOrigin, RunRecord
 from fastlora_verify.reports.same_tree import origins
 from fastlora_verify.reports.tables import table
 from fastlora_verify.reports.trees import tree_name
-
-LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
 
 
 def heading(record: RunRecord, found: Classified) -> str:
@@ -68,8 +66,15 @@ def _verdict(record: RunRecord, found: Classified) -> str:
     if alive:
         seen = sum(bool(sightings(mutant)) for mutant in found.survivors)
         asked = any(mutant.oracles for mutant in found.survivors)
-        more.append(f"The oracles see {seen} of the {alive}." if asked else "The oracles were not asked.")
+        more.append(_seen(seen, alive) if asked else "The oracles were not asked.")
     return " ".join([first, *more])
+
+
+def _seen(seen: int, alive: int) -> str:
+    """How many of the survivors the oracles see."""
+    if alive == 1:
+        return "The oracles see it." if seen else "The oracles don't see it."
+    return f"The oracles see {seen} of the {alive}."
 
 
 def what_ran(record: RunRecord, *, suite: bool = True) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 
 from fastlora_verify.harness.errors import NothingToRun, RedControl
@@ -26,6 +27,7 @@ SELECTION, COLLECTED_ONCE = "selection", "collected-once"
 
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
 _START_SECONDS = 120.0  # what a new interpreter may need before the first test
+_FOLLOWED = 4.0  # times a mutant's limits: following lines alone can take five times the suite's CPU time
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ def limits_of(options: RunOptions, end: End) -> Limits:
 def plain_limits(limits: Limits) -> Limits:
     """The same for a plain pytest, which imports the libraries itself."""
     return Limits(limits.wall + _START_SECONDS, limits.cpu + _START_SECONDS, limits.memory)
+
+
+def followed_limits(limits: Limits) -> Limits:
+    """The same for a run whose lines are followed, which no mutant's is."""
+    return Limits(_FOLLOWED * limits.wall, _FOLLOWED * limits.cpu, limits.memory)
 
 
 class Red(RedControl):
@@ -188,7 +195,8 @@ class Controls:
             return None, "the suite stops at a failure, so which tests run depends on which fail"
         begin = monotonic()
         lines = mapped_lines(reach.sources)
-        stages = [Stage(jobs.SUITE, limits, mapped=lines, only=only, stir=True) for only in halves(reach.baseline)]
+        stage = partial(Stage, jobs.SUITE, followed_limits(limits), mapped=lines, stir=True)
+        stages = [stage(only=only) for only in halves(reach.baseline)]
         results = self._run([Task(f"{SELECTION} {n}", (stage,)) for n, stage in enumerate(stages)])
         parts = [suite_facts(result.lines, str(result.copy)) for result in results]
         if any(not facts.ended or facts.recollected for facts in parts):
@@ -234,7 +242,9 @@ class Controls:
     def _identity(self, limits: Limits, sources: Mapping[str, str]) -> Task:
         edits = {path: (self._master.path / path).read_bytes() for path in self._paths}
         probed = tuple(Probed(path, first_statements(data)) for path, data in edits.items())
-        return Task(IDENTITY, (Stage(jobs.SUITE, limits, mapped=mapped_lines(sources)),), edits, probed)
+        return Task(
+            IDENTITY, (Stage(jobs.SUITE, followed_limits(limits), mapped=mapped_lines(sources)),), edits, probed
+        )
 
     def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:
         problem = problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))

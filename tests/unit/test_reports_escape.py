@@ -73,3 +73,9 @@ def test_long_text_is_cut_and_says_so() -> None:
 
 def test_direction_and_control_characters_become_visible() -> None:
     assert one_line("a\u202eb\x1bc\x00") == "a<U+202E>b<U+001B>c<U+0000>"
+
+
+def test_a_word_that_was_cut_off_is_no_code() -> None:
+    assert prose("PEFT gives torch.float32", 12) == "PEFT gives…"
+    assert prose("(not run: more than 10 s of CPU tim…)") == "(not run: more than 10 s of CPU tim…)"
+    assert prose("in test_a_long_na…") == "in `test_a_long_na`…"

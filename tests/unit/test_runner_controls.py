@@ -12,6 +12,8 @@ from runner_trees import CPU, Recorder, copy_of, mutant_of, options_for, run_one
 
 from fastlora_verify.harness.errors import NoDevice, NothingToRun, PythonError, RedControl
 from fastlora_verify.harness.plan import Column, Counts
+from fastlora_verify.harness.runner.controls import Controls
+from fastlora_verify.harness.runner.pool import Stage, StageResult, Task
 from fastlora_verify.harness.runner.run import run_columns
 
 CUDA = Column("head:cuda", "cuda")
@@ -295,3 +297,23 @@ def test_jobs_of_a_warm_process_that_dies_run_once_more(tmp_path: Path, always: 
     assert [outcome.status for outcome in column.mutants] == ["crash" if always else "killed", "killed"]
     if always:
         assert column.mutants[0].reason == "its process was lost, in tests/test_it.py::test"
+
+
+def test_a_control_whose_lines_are_followed_has_more_time_than_a_mutant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Following them is slower than any mutant's run: on a busy machine the limits of a mutant made it red."""
+    run, stages = Controls._run, dict[str, Stage]()
+
+    def noted(self: Controls, tasks: list[Task]) -> list[StageResult]:
+        stages.update({task.name: task.stages[0] for task in tasks})
+        return run(self, tasks)
+
+    monkeypatch.setattr(Controls, "_run", noted)
+    tests = "from lib import f\n\ndef test_a(): assert f(1) == 2\n\ndef test_b(): assert f(2) == 3\n"
+    root = small_tree(tmp_path, tests, **{"src/lib.py": "def f(x):\n    return x + 1\n"})
+    mutant = mutant_of(root, "src/lib.py", "x + 1", "x - 1")
+    run_one(target_of(root), [mutant], options_for(tmp_path, cpu_floor=70.0, wall_floor=110.0))
+    followed = {name: stage.limits for name, stage in stages.items() if stage.mapped is not None}
+    assert followed.keys() >= {"identity", "selection 0", "selection 1"}
+    assert {(limits.wall, limits.cpu) for limits in followed.values()} == {(440.0, 280.0)}
