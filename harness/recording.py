@@ -74,16 +74,21 @@ def stopped_record(target: Target, told: Told, found: Conflicts) -> record.RunRe
     return replace(run_record(target, told, ()), stopped=stopped)
 
 
+def environment(
+    versions: Mapping[str, str | None], cpu: str | None, device_name: str | None = None
+) -> record.Environment:
+    """What the record says of a machine, by what the target's interpreter has."""
+    known = {name: versions.get(name) for name in record.LIBRARIES}
+    return record.Environment(**known, cpu=cpu, device_name=device_name)
+
+
 def _environment(outcomes: Sequence[plan.ColumnOutcome], told: Told) -> record.Environment:
     """What the outcomes ran on; where they differ, the first of them."""
     versions: dict[str, str] = {}
     for outcome in outcomes:
         versions = {**outcome.versions, **versions}
-    known = {name: versions.get(name) for name in ("python", "torch", "peft", "bitsandbytes", "transformers")}
-    names = [outcome.device_name for outcome in outcomes if outcome.device_name]
-    return record.Environment(
-        **known, pytest=versions.get("pytest"), cpu=told.cpu, device_name=names[0] if names else None
-    )
+    names = (outcome.device_name for outcome in outcomes if outcome.device_name)
+    return environment(versions, told.cpu, next(names, None))
 
 
 def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:

@@ -13,16 +13,11 @@ from time import monotonic
 from fastlora_verify.harness.ask import Question, ask_columns
 from fastlora_verify.harness.editing.own import with_base
 from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, PythonError, TargetError, UnknownName
-from fastlora_verify.harness.loading import Loaded as Loaded
 from fastlora_verify.harness.loading import check_whole, tell_faults
-from fastlora_verify.harness.loading import load as load
 from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
 from fastlora_verify.harness.records import compared, read_previous
-from fastlora_verify.harness.run_folder import RECORD, keep, near, record_in
-from fastlora_verify.harness.run_folder import RUNS as RUNS
-from fastlora_verify.harness.run_folder import prepare_run_dir as prepare_run_dir
-from fastlora_verify.harness.run_folder import write as write
+from fastlora_verify.harness.run_folder import RECORD, keep, near, prepare_run_dir, record_in
 from fastlora_verify.harness.runner.raising import raising_sources
 from fastlora_verify.harness.runner.run import run_columns
 from fastlora_verify.harness.selection import Selection, wanted_mutations

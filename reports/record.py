@@ -26,7 +26,7 @@ Mode = Literal["fork", "spawn", "cold"]
 
 # fmt: off
 __all__ = [
-    "SCHEMA_VERSION", "Counts", "Gone", "How", "Killer", "LastRound", "ReachedTest", "RecordError",
+    "LIBRARIES", "SCHEMA_VERSION", "Counts", "Gone", "How", "Killer", "LastRound", "ReachedTest", "RecordError",
     "Result", "RunRecord", "Status", "Then", "dumps", "from_json", "loads", "to_json",
 ]
 # fmt: on
@@ -152,6 +152,9 @@ class TargetRecord:
     file: str
     kernels: tuple[str, ...]
     tests: tuple[str, ...]
+
+
+LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")  # whose versions are kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from fastlora_verify.reports.record import (
+    LIBRARIES,
     Baseline,
     Column,
     Counts,
@@ -22,8 +23,6 @@ from fastlora_verify.reports.record import (
     Then,
 )
 from fastlora_verify.reports.trees import SIDES, Of, contradiction, side_differs
-
-LIBRARIES = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
 
 
 class ComparisonError(ValueError):

@@ -69,10 +69,10 @@ def apply(
 
 
 def _loaded(name: str | None, own: Asked, target: Path | None) -> Loaded:
-    from fastlora_verify.harness import session
+    from fastlora_verify.harness.loading import load
 
     selection = arguments.selection([name] if name else [], None, None, own, everything=False)
-    return session.load(target, selection)
+    return load(target, selection)
 
 
 def _status(loaded: Loaded) -> int:

@@ -73,6 +73,7 @@ def mutate(
     from fastlora_verify.harness import session
     from fastlora_verify.harness.editing.edit_options import asked
     from fastlora_verify.harness.progress import progress
+    from fastlora_verify.harness.run_folder import write
     from fastlora_verify.reports.markdown import render
 
     own = asked(insert, replace, patch, reverts, mutations, against)
@@ -98,6 +99,6 @@ def mutate(
         record = session.mutate(request, selection, events)
     text = render(record, output=show_output)
     if report is not None:
-        session.write(report, text)
+        write(report, text)
     typer.echo(text, nl=False)
     return of_run(record)

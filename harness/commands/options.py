@@ -43,7 +43,7 @@ Columns = Annotated[
 ]
 Against = Annotated[
     str | None,
-    typer.Option(metavar="REV", help="Three columns: this tree; it with REV's tests; REV's source with its tests."),
+    typer.Option(metavar="REV", help="Three columns: this tree; it with REV's tests; its own tests on REV's source."),
 ]
 MergedOnto = Annotated[
     list[str] | None,

@@ -28,6 +28,7 @@ def suite(
     these, but something is for a reader to judge: an assertion is rewritten, a file can't be collected. Else 0.
     """
     from fastlora_verify.harness import session
+    from fastlora_verify.harness.run_folder import write
     from fastlora_verify.harness.suite_diff.session import suite as compare
     from fastlora_verify.harness.trees.columns import Wanted, check_device
     from fastlora_verify.reports.markdown import render
@@ -47,6 +48,6 @@ def suite(
     record = compare(request)
     text = render(record)
     if report is not None:
-        session.write(report, text)
+        write(report, text)
     typer.echo(text, nl=False)
     return of_suite(record)

@@ -54,6 +54,7 @@ def sweep(
 ) -> int:
     """Run one test of the target under many seeds, or many times, and report the distribution."""
     from fastlora_verify.harness import session
+    from fastlora_verify.harness.run_folder import write
     from fastlora_verify.harness.sweep.session import Wish
     from fastlora_verify.harness.sweep.session import sweep as run
     from fastlora_verify.reports.escape import one_line
@@ -75,6 +76,6 @@ def sweep(
     record = run(request, wish, lambda text: print(one_line(text, 400), file=sys.stderr, flush=True))
     text = render(record, output=show_output)
     if report is not None:
-        session.write(report, text)
+        write(report, text)
     typer.echo(text, nl=False)
     return of_sweep(record)

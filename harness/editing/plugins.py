@@ -44,7 +44,7 @@ def offered(files: Sequence[Path] = ()) -> Offered:
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         origin = _origin(point)
         try:
-            found += _checked(_loaded(point), origin, found)
+            found += _checked(point.load(), origin, found)
         except (Exception, SystemExit) as error:
             faults.append(f"{origin}: {_said(error)}")
     for path in files:
@@ -68,10 +68,6 @@ def _said(error: BaseException) -> str:
 def _origin(point: EntryPoint) -> str:
     package = point.dist.name if point.dist is not None else point.value
     return f"{PACKAGE}{package}"
-
-
-def _loaded(point: EntryPoint) -> object:
-    return point.load()
 
 
 def _module(path: Path) -> ModuleType:

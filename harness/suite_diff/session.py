@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 
 from fastlora_verify.harness import session
 from fastlora_verify.harness.errors import NothingToRun, TargetError
 from fastlora_verify.harness.plan import RunOptions
+from fastlora_verify.harness.recording import Told, environment, run_record
 from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
 from fastlora_verify.harness.suite_diff.revisions import suite_against
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.harness.trees.revision import cpu_model
-from fastlora_verify.reports.record import Environment, RunRecord, TargetRecord, dumps
+from fastlora_verify.reports.record import RunRecord, dumps
 
 RECORD = "suite.json"
-_VERSIONS = ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")
 
 
 def suite(request: session.Request) -> RunRecord:
@@ -34,23 +35,17 @@ def suite(request: session.Request) -> RunRecord:
     compared, versions = suite_against(target, request.columns, tests, options, request.devices[0])
     if not (compared.base.collected or compared.head.collected or compared.findings):
         raise NothingToRun(f"nothing to compare: pytest collects no test of {target.name}, neither before nor now")
-    saved_as = str(request.json) if request.json else near(run_dir / RECORD)
-    record = RunRecord(
+    told = Told(
         tool_version=session.version(),
         command=request.command,
         started_at=started.isoformat(timespec="seconds"),
         seconds=monotonic() - clock,
-        target=TargetRecord(
-            name=target.name,
-            file=str(target.file),
-            kernels=tuple(kernel.name for kernel in target.kernels),
-            tests=tests or target.tests,
-        ),
-        environment=Environment(**{name: versions.get(name) for name in _VERSIONS}, cpu=cpu_model()),
-        columns=(),
-        suite=compared,
-        saved_as=saved_as,
+        cpu=cpu_model(),
+        tests=tests or target.tests,
+        saved_as=str(request.json) if request.json else near(run_dir / RECORD),
     )
+    machine = environment(versions, told.cpu)
+    record = replace(run_record(target, told, ()), environment=machine, suite=compared)
     for path in (run_dir / RECORD, request.json):
         if path is not None:
             write(path, dumps(record))

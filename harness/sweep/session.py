@@ -13,6 +13,7 @@ from fastlora_verify.harness.byhand import only_one
 from fastlora_verify.harness.errors import NoDevice, NothingToRun, NoTree, TargetError, UsageError
 from fastlora_verify.harness.loading import load
 from fastlora_verify.harness.plan import Column, RunOptions
+from fastlora_verify.harness.recording import environment
 from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
 from fastlora_verify.harness.runner.device import Device
 from fastlora_verify.harness.selection import Selection
@@ -131,7 +132,5 @@ def _place(target: Target, test: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _environment(devices: Sequence[Device]) -> Environment:
-    versions = devices[0].versions if devices else {}
-    known = {name: versions.get(name) for name in ("python", "torch", "peft", "bitsandbytes", "transformers", "pytest")}
-    names = [device.device_name for device in devices if device.device_name]
-    return Environment(**known, cpu=cpu_model(), device_name=names[0] if names else None)
+    names = (device.device_name for device in devices if device.device_name)
+    return environment(devices[0].versions if devices else {}, cpu_model(), next(names, None))

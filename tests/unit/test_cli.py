@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from synthetic_record import synthetic_record
 
-from fastlora_verify.harness import arguments, cli, session
+from fastlora_verify.harness import arguments, cli, run_folder, session
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.mutations.registry import MUTATIONS
 from fastlora_verify.reports.record import dumps, loads
 
@@ -227,9 +228,9 @@ def test_an_environment_that_no_process_can_have_is_an_error(entry: str, capsys:
 
 @pytest.mark.parametrize("name", ["..", ".", "a\0b", "n" * 300, "a/../../b"])
 def test_the_runs_folder_is_below_the_working_folders(name: str, tmp_path: Path) -> None:
-    target = dataclasses.replace(session.load_target(TINY), name=name)
-    folder = session.prepare_run_dir(None, target)
-    assert folder.parent == tmp_path.resolve() / session.RUNS
+    target = dataclasses.replace(load_target(TINY), name=name)
+    folder = run_folder.prepare_run_dir(None, target)
+    assert folder.parent == tmp_path.resolve() / run_folder.RUNS
     assert folder.is_dir()
 
 
