@@ -21,6 +21,19 @@ def watch_elsewhere(notice: Callable[[], object], paths: frozenset[str]) -> None
     _watch_spawning(notice)
 
 
+def watch_runs(notice: Callable[[str], object], paths: frozenset[str]) -> None:
+    """Calls `notice` with each of `paths` (real paths) whose module is run, be it gone from memory later or not."""
+    names = frozenset(os.path.basename(path) for path in paths)
+
+    def heard(event: str, args: tuple[Any, ...]) -> None:
+        if event == "exec":
+            path = getattr(args[0], "co_filename", "")
+            if os.path.basename(path) in names and (real := os.path.realpath(path)) in paths:
+                notice(real)
+
+    sys.addaudithook(heard)
+
+
 def _watch_events(notice: Callable[[], object], paths: frozenset[str]) -> None:
     names = frozenset(os.path.basename(path) for path in paths)
 

@@ -5,7 +5,7 @@
 | start | test |
 | collected | digest of the collected tests' ids, in order; imported: the copy's files in memory; elsewhere (a mark) |
 | recollected | (other tests than those that `only` was chosen from: all are run) |
-| test | test, phases, reached, triggered, gpu, param, seconds; with a map also ran (marks), streams; printed if asked |
+| test | test, phases, reached, triggered, gpu, param, seconds; with a map ran, streams, leaves; printed if asked |
 | collect | test (a collector's id), category ("error" or "skipped"), exception or reason |
 | internal-error, interrupt | exception |
 | end | counts, status, and what `suite.py` adds |
@@ -24,6 +24,7 @@ import pytest
 
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
+from fastlora_verify.harness.child.left import Left
 from fastlora_verify.harness.child.place import files_in_memory
 from fastlora_verify.harness.child.printed import sections_within
 from fastlora_verify.harness.child.probe import ELSEWHERE, REACHED, TRIGGERED, Marks, Probe
@@ -78,6 +79,7 @@ class Facts:
         self._printed = printed
         self._stir = stirred
         self._sections: list[tuple[str, str]] = []
+        self._left = Left(root, probe.mapped)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, Any, None]:
@@ -125,7 +127,8 @@ class Facts:
         if digest_of([item.nodeid for item in items]) != self._only.collected:
             self._channel.send({"event": "recollected"})
             return
-        items[:] = [item for item in items if item.nodeid in self._only.tests]
+        chosen = [item for item in items if item.nodeid in self._only.tests]
+        items[:] = reversed(chosen) if self._only.backwards else chosen
 
     def go_on(self, channel: Channel, probe: Probe, only: Only | None, items: list[pytest.Item]) -> None:
         """From here on for another job: what was told of the collection is told there again."""
@@ -143,11 +146,16 @@ class Facts:
         self._channel.send({"event": "start", "test": item.nodeid})
         if self._stir:
             stir(item.nodeid)
-        streams = random_streams() if self._probe.mapped else []
+        streams: Any = random_streams() if self._probe.mapped else []
+        self._left.begin()
         begin = perf_counter()
         yield
+        seconds = perf_counter() - begin
         marks = self._marks_of(item)
-        mapped = {"ran": sorted(marks), "streams": [streams, random_streams()]} if self._probe.mapped else {}
+        mapped: dict[str, Any] = {}
+        if self._probe.mapped:
+            streams = [streams, random_streams()]
+            mapped = {"ran": sorted(marks), "streams": streams, "leaves": self._left.leaves()}
         printed = {"printed": sections_within(self._sections, self._root)} if self._sections else {}
         callspec = getattr(item, "callspec", None)
         self._channel.send(
@@ -161,7 +169,7 @@ class Facts:
                 **printed,
                 "gpu": bool(self._gpu_marker and item.get_closest_marker(self._gpu_marker)),
                 "param": callspec.id if callspec is not None else None,
-                "seconds": round(perf_counter() - begin, 4),
+                "seconds": round(seconds, 4),
             }
         )
 
@@ -172,7 +180,8 @@ class Facts:
             yield
             return
         before = self._probe.take()
-        yield
+        with self._left.apart(fixturedef):
+            yield
         marks = self._probe.take()
         self._shared[fixturedef] = marks | self._shared.get(fixturedef, frozenset())
         self._probe.put(before | marks)

@@ -7,7 +7,7 @@ It reads the lines `{"job": name, "file": path}` and `{"kill": name}`.
 
 | line out | meaning |
 | --- | --- |
-| hosted | `imported`: the files of the copy that are in memory |
+| hosted | `imported`: the files of the copy that are in memory, or were |
 | unhosted | `reason`: it serves no job |
 | start, exit, lost | as in `warm.py` |
 """
@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 import pytest
 
 from fastlora_verify.harness.child.channel import Channel, hard_exit
-from fastlora_verify.harness.child.elsewhere import watch_elsewhere
+from fastlora_verify.harness.child.elsewhere import watch_elsewhere, watch_runs
 from fastlora_verify.harness.child.facts import Facts, Kept
 from fastlora_verify.harness.child.leader import become_guarded
 from fastlora_verify.harness.child.leaders import Leaders
@@ -44,12 +44,14 @@ def serve(name: str, job: Job, commands: int, events: Channel, parent: int) -> N
     become_guarded(parent, job["output"])
     enter(job)
     elsewhere: list[bool] = []
-    real = (os.path.realpath(os.path.join(job["copy"], path)) for path in job["watch"])
+    real = {os.path.realpath(os.path.join(job["copy"], path)): path for path in job["watch"]}
+    ran: set[str] = set()
     watch_elsewhere(lambda: elsewhere.append(True), frozenset(real))
+    watch_runs(lambda path: ran.add(real[path]), frozenset(real))
     preload(job["preload"])
     kept = Kept()
     facts = Facts(kept, Probe({}), job["copy"], job["gpu_marker"])
-    host = Host(name, job, Lines(commands), events, facts, elsewhere)
+    host = Host(name, job, Lines(commands), events, facts, elsewhere, ran)
     status = session(job, [facts, host], facts)
     if host.job is None:
         events.send({"event": "unhosted", "host": name, "reason": "the tests were not collected to the end"})
@@ -67,7 +69,16 @@ def preload(names: list[str]) -> None:
 class Host:
     """The plugin that stops before the first test, and goes on in each job's process."""
 
-    def __init__(self, name: str, job: Job, lines: Lines, events: Channel, facts: Facts, elsewhere: list[bool]) -> None:
+    def __init__(
+        self,
+        name: str,
+        job: Job,
+        lines: Lines,
+        events: Channel,
+        facts: Facts,
+        elsewhere: list[bool],
+        ran: set[str],
+    ) -> None:
         self.job: Job | None = None  # in a job's process: its own
         self.probe = Probe({})
         self._name = name
@@ -77,6 +88,7 @@ class Host:
         self._leaders = Leaders(events)
         self._facts = facts
         self._elsewhere = elsewhere
+        self._ran = ran  # mutated files that were run, relative to the copy
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -85,7 +97,7 @@ class Host:
         if reason:
             self._events.send({"event": "unhosted", "host": self._name, "reason": reason})
             hard_exit(0)
-        files = files_in_memory(self._first["copy"])
+        files = sorted({*files_in_memory(self._first["copy"]), *self._ran})
         gc.collect()
         gc.freeze()
         sys.stdout.flush()

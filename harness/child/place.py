@@ -23,7 +23,8 @@ env         environment variables to set
 threads     of torch, where it is loaded
 files       [{"path", "reached", "triggered"}]: the mutated files, relative to the copy
 mapped      {path: lines}: functions whose running is told test by test
-only        {"tests", "collected"} or null: the tests to run, and the digest of all that they were chosen from
+only        {"tests", "collected", "backwards"} or null: the tests to run, the digest of all that they were chosen
+            from, whether the last is run first
 printed     whether what tests print is told
 sweep       null, or what `sweep.py` needs to run one test under one seed
 stir        whether every test begins with random states of its own

@@ -15,6 +15,7 @@ class Only:
 
     tests: frozenset[str]
     collected: str
+    backwards: bool = False  # the last first
 
 
 def digest_of(names: Sequence[str]) -> str:

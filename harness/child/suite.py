@@ -42,7 +42,7 @@ def run(job: Job) -> NoReturn:
 def only_of(job: Job) -> Only | None:
     """The tests that the job names, or None for all."""
     only = job["only"]
-    return Only(frozenset(only["tests"]), only["collected"]) if only else None
+    return Only(frozenset(only["tests"]), only["collected"], only["backwards"]) if only else None
 
 
 def session(job: Job, plugins: list[Any], channel: Line) -> int:

@@ -1,8 +1,9 @@
 """Tests that depend on others: by a state that those leave, or by a random stream that they draw from.
 
-A control runs each half of the tests without the other, every test from random states of its own. A test that fares
-otherwise there depends on a state, and then every test is run for every mutant. A test that only draws from where the
-tests before it left off is run together with these, see `Chain`.
+A control runs each half of the tests without the other and the last first, so that no test finds there what one
+before it leaves, and every test from random states of its own. A test that fares otherwise there depends on a state,
+and then every test is run for every mutant. A test that only draws from where the tests before it left off is run
+together with these, see `Chain`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class Chain:
 
 
 def halves(facts: SuiteFacts) -> tuple[Chosen, Chosen]:
-    """Every second test, and the others."""
+    """Every second test, and the others, from the last to the first: none after a test that it comes after else."""
     names = tuple(facts.tests)
-    return Chosen(names[1::2], facts.collected_digest), Chosen(names[::2], facts.collected_digest)
+    digest = facts.collected_digest
+    return Chosen(names[1::2], digest, backwards=True), Chosen(names[::2], digest, backwards=True)
 
 
 def state_dependence(whole: SuiteFacts, parts: Sequence[SuiteFacts]) -> str:

@@ -41,6 +41,7 @@ class Case:
     seconds: float = 0.0
     ran: frozenset[int] = frozenset()  # with a map: its marks
     streams: tuple[tuple[str, str], ...] = ()  # with a map: each random stream's state before and after
+    leaves: bool = False  # with a map: it changed what later tests may see
     printed: tuple[tuple[str, str], ...] = ()  # if asked: (pytest's title, text)
 
 
@@ -189,6 +190,7 @@ def _test(line: Mapping[str, Any]) -> Case:
         gpu=line["gpu"],
         seconds=line["seconds"],
         ran=frozenset(line.get("ran", ())),
+        leaves=line.get("leaves", False),
         streams=tuple(zip(*line.get("streams", ((), ())), strict=True)),
         printed=tuple((title, text) for title, text in line.get("printed", ())),
     )

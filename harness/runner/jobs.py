@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Chosen:
 
     tests: tuple[str, ...]
     collected: str
+    backwards: bool = False  # the last first
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def write_job(
         "threads": setting.options.threads,
         "files": [{"path": p.path, "reached": p.reached, "triggered": p.triggered} for p in probed],
         "mapped": {path: list(lines) for path, lines in (mapped or {}).items()},
-        "only": {"tests": list(only.tests), "collected": only.collected} if only is not None else None,
+        "only": asdict(only) if only is not None else None,
         "printed": printed,
         "sweep": dict(alone.sweep) if alone and alone.sweep else None,
         "libraries": libraries,

@@ -1,8 +1,9 @@
 """Which tests can see a change of a function: those that ran it on the unmutated tree.
 
 Running only these must not change a verdict. So whatever a test may see without running the function counts for every
-test: module and class level, what runs once a process, what ran while no test did; and a test that starts a process or
-reads a source as text is always run. Tests that depend on others are found by a control, see `dependence.py`.
+test: module and class level, what runs once a process, what ran while no test did, or in a test that leaves something
+behind; and a test that starts a process or reads a source as text is always run. Tests that depend on others are
+found by a control, see `dependence.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
 from fastlora_verify.harness.plan import Counts
@@ -55,10 +57,24 @@ class Reach:
         marks = self._marks(path)
         wanted: set[int] = set()
         for name in changed:
-            if name not in marks or marks[name] & self.baseline.ran_outside:
+            if name not in marks or marks[name] & self._shared:
                 return None
             wanted |= marks[name]
         return wanted
+
+    @cached_property
+    def _shared(self) -> frozenset[int]:
+        """The marks of functions whose running may show in a test that doesn't run them.
+
+        They ran while no test did; or in a test that changed what later ones may see; or a test ran them only where
+        none had before it, so that what they make is kept.
+        """
+        found = set(self.baseline.ran_outside)
+        for name, case in self.baseline.tests.items():
+            found |= case.ran if case.leaves else set()
+            for part in self.parts:
+                found |= part.tests[name].ran - case.ran if name in part.tests else set()
+        return frozenset(found)
 
     def _marks(self, path: str) -> dict[str, set[int]]:
         """The marks of a file's functions, by dotted name."""

@@ -23,6 +23,7 @@ def facts(*cases: Case) -> SuiteFacts:
 def test_the_halves_are_all_tests() -> None:
     one, other = halves(facts(case("a"), case("b"), case("c")))
     assert (one.tests, other.tests) == (("b",), ("a", "c"))
+    assert one.backwards and other.backwards  # of two tests in one half, too, each is run without the other before it
 
 
 def test_a_test_that_fares_otherwise_alone_depends_on_a_state_unless_it_drew_other_numbers() -> None:

@@ -57,6 +57,18 @@ def test_tests_that_see_the_mutant_while_they_are_collected_are_not(tmp_path: Pa
     assert column.mutants[0].counts.passed == 0
 
 
+def test_a_mutated_file_that_was_in_memory_only_for_a_while_counts_too(tmp_path: Path) -> None:
+    """A conftest asks the target, then forgets it: what it was told is in the fork's memory."""
+    conftest = (
+        "def pytest_sessionstart(session):\n"
+        "    import sys, mod\n    session.told = mod.f(1)\n    del sys.modules['mod']\n"
+    )
+    tests = LAZY + "\ndef test_told(request): assert request.session.told == 2\n"
+    root = tree(tmp_path, tests, **{"tests/conftest.py": conftest})
+    column, _ = run(tmp_path, root, ("x + 1", "x + 2"))
+    assert column.mutants[0].counts == Counts(passed=1, failed=2)
+
+
 def test_what_one_mutant_does_is_gone_for_the_next(tmp_path: Path) -> None:
     """Modules, environment, folders, pytest's cache, printed text: each job goes on from the same place."""
     tests = """

@@ -122,12 +122,18 @@ def test_a_run_of_all_tests_and_one_that_broke_off_are_left_as_they_are(run: dic
     assert completed(part, facts(case("a"), case("b"))) is part
 
 
-def test_what_a_test_finds_made_by_another_it_makes_itself_when_that_one_is_not_run() -> None:
+def test_a_function_that_a_test_runs_only_where_none_did_before_counts_for_every_test() -> None:
     """A cache that the first test fills: the second runs the function only where the first did not."""
     reach = Reach({"m.py": SOURCE}, facts(case("a", ONE), case("b")), (facts(case("b", ONE)), facts(case("a", ONE))))
-    chosen = reach.chosen({"m.py": SOURCE.replace("x + 1", "x - 1")})
-    assert chosen is not None
-    assert chosen.tests == ("a", "b")
+    assert reach.chosen({"m.py": SOURCE.replace("x + 1", "x - 1")}) is None
+    assert reach.chosen({"m.py": SOURCE.replace("x * y", "x + y")}) is not None
+
+
+def test_a_function_that_runs_in_a_test_which_leaves_something_counts_for_every_test() -> None:
+    baseline = facts(replace(case("a", ONE), leaves=True), case("b", TWO))
+    reach = Reach({"m.py": SOURCE}, baseline)
+    assert reach.chosen({"m.py": SOURCE.replace("x + 1", "x - 1")}) is None
+    assert reach.chosen({"m.py": SOURCE.replace("x * y", "x + y")}) is not None
 
 
 def test_a_test_that_draws_what_a_chosen_one_left_is_chosen_too() -> None:
