@@ -98,6 +98,37 @@ def test_a_mutant_that_shows_in_what_a_test_leaves_is_killed(tmp_path: Path, how
     assert [m.counts for m in column.mutants] == [Counts(passed=passed, failed=1)] * 2
 
 
+HARM = {
+    "its tree": "import shutil; shutil.rmtree('tests')",
+    "the folder": "import os; os.chdir('/')",
+    "a thread": "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "a function of Python's": "import time; time.sleep = None",
+}
+
+
+@pytest.mark.parametrize("harmed", HARM)
+def test_what_only_the_mutant_leaves_is_noticed_by_tests_that_do_not_run_it(tmp_path: Path, harmed: str) -> None:
+    root = tmp_path / "tree"
+    (root / "src").mkdir(parents=True)
+    (root / "tests").mkdir()
+    (root / "src" / "mod.py").write_text(MOD)
+    tests = (
+        "import os, threading, time\ndef test_a():\n    import mod\n    assert mod.f(1) == 2\nBETWEEN\n"
+    )
+    tests += "def test_c():\n    assert os.path.exists('tests') and threading.active_count() == 1 and time.sleep\n"
+    (root / "tests" / "test_it.py").write_text(tests.replace("BETWEEN", BETWEEN))
+    mutants = [
+        mutant_of(root, "src/mod.py", "return x + 1", f"{HARM[harmed]}; return x + 1"),
+        mutant_of(root, "src/mod.py", "x * 2", "x * 3"),
+    ]
+    column, events = run_one(target_of(root, "mod"), mutants, options_for(tmp_path, workers=1))
+    assert "selection" in events.controls
+    assert [m.status for m in column.mutants] == [KILLED, KILLED]
+    killers = [[killer.test.partition("::")[2] for killer in m.killers] for m in column.mutants]
+    assert killers == [["test_c"], ["test_b"]]
+    assert [m.counts for m in column.mutants] == [Counts(passed=2, failed=1)] * 2
+
+
 def test_a_state_that_a_test_needs_from_another_of_its_half_is_found(tmp_path: Path) -> None:
     """test_c, whose mutant alone would run, needs test_a; both are in one half of the tests."""
     root = tmp_path / "tree"
