@@ -73,7 +73,7 @@ def _verdict(record: RunRecord, found: Classified) -> str:
 def _seen(seen: int, alive: int) -> str:
     """How many of the survivors the oracles see."""
     if alive == 1:
-        return "The oracles see it." if seen else "The oracles don't see it."
+        return "The oracles see the survivor." if seen else "The oracles don't see the survivor."
     return f"The oracles see {seen} of the {alive}."
 
 

@@ -168,7 +168,7 @@ def _plain(text: str) -> str:
 
 
 def _tests(finding: SuiteFinding) -> str:
-    if finding.kind in ("test-removed", "test-moved", "marker-changed") or len(finding.tests) < 2:
+    if finding.kind in ("test-removed", "arm-removed", "test-moved", "marker-changed") or len(finding.tests) < 2:
         only = finding.tests[0] if len(finding.tests) == 1 else ""
         return f" (in {code(only, 200)})" if only and only not in finding.text and "::" in only else ""
     names = ", ".join(code(test, 160) for test in finding.tests[:_NAMED])

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Protocol
 
+from fastlora_verify.reports.columns import origin
 from fastlora_verify.reports.escape import code, fence, html_code, prose
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.sections import folded, paragraphs
@@ -116,10 +117,9 @@ def _what_ran(record: SweepRecord) -> str:
 
 
 def _tree(column: SweepColumn, *, several: bool) -> str:
-    rev = code(column.source_rev[:19], 40)
     tests = f", tests of {prose(column.tests, 80)}" if column.tests != column.source else ""
     where = f"- {prose(column.id, 40)}: " if several else "Source: "
-    return f"{where}{prose(column.source, 80)} ({rev}){tests}"
+    return f"{where}{origin(column.source, column.source_rev)}{tests}"
 
 
 def _column(column: SweepColumn, record: SweepRecord) -> list[Part]:
@@ -150,8 +150,9 @@ def _nearest(arm: Arm, unit: str) -> str:
     worst, middle = known[-1][1], known[(len(known) - 1) // 2][1]
     source = middle.measured.source if middle.measured else ""
     where = f", in {code(f'assert {source}', 200)}" if source else ""
+    how = "Farthest over a limit" if (known[-1][0] or 0.0) > 1.0 else "Nearest to a limit"
     return (
-        f"Nearest to a limit: {unit} {worst.number} at {figure(worst.measured)}; the median of {len(known)} runs: "
+        f"{how}: {unit} {worst.number} at {figure(worst.measured)}; the median of {len(known)} runs: "
         f"{figure(middle.measured)}{where}."
     )
 

@@ -135,6 +135,9 @@ def test_junit_of_oracles_has_their_answers() -> None:
     assert told["no"].startswith("failure: worst of 3")
     assert told["silent"].startswith("skipped: could not say: worst of 3")
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    only = (dataclasses.replace(base, ok=None, summary="told, not judged: products: 3"),)
+    (suite, _) = suites(dataclasses.replace(synthetic_record(), mutants=(), oracles=only))
+    assert end_of(next(suite.iter("testcase"))).startswith("skipped: told, not judged: products: 3")
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *generated(25), "\ufffe\uffff", "]]>", "<!DOCTYPE x>", "\x0b\x1f"])

@@ -125,3 +125,8 @@ def test_a_long_one_fits_and_says_what_is_left_out() -> None:
 def test_the_record_keeps_it() -> None:
     kept = record(suite(found("loosened", tests=ARMS), added=ARMS, notes=("said",)))
     assert loads(dumps(kept)) == kept
+
+
+def test_arms_that_the_sentence_names_are_not_listed_again() -> None:
+    text = render(record(suite(found("arm-removed", "`t.py::x` has lost 2 arms: `a, b`", head="t.py:1", tests=ARMS))))
+    assert "- **arm removed** `t.py:1`: `t.py::x` has lost 2 arms: `a, b`" in text.splitlines()

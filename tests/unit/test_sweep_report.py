@@ -63,7 +63,7 @@ def nineteen() -> Arm:
 def test_the_first_line_says_how_many_and_which_by_how_much() -> None:
     text = render(sweep(nineteen()))
     assert text.splitlines()[2] == "`a.py::f[seed]`: **19 of 20** seeds pass; seed 5 fails at 2.07x (limit 2x)."
-    assert "Nearest to a limit: seed 5 at 2.07x (limit 2x); the median of 20 runs: 1.1x (limit 2x), in" in text
+    assert "Farthest over a limit: seed 5 at 2.07x (limit 2x); the median of 20 runs: 1.1x (limit 2x), in" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[1].startswith(
         "| 5 | **failed** | 0.20 | 2.07x (limit 2x) | `AssertionError: dX: kernel error 2 exceeds`"
