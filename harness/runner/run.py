@@ -12,6 +12,7 @@ from typing import Any
 from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.plan import (
     CRASH,
+    SURVIVED,
     TIMEOUT,
     AuditDifference,
     Column,
@@ -158,6 +159,7 @@ class _Run:
         limits = limits_of(self.options, controlled.end)
         by_name = {mutant.name: mutant for mutant in mutants}
         unmutated = () if has_kernel_entries(self.target) else unmutated
+        unsure: dict[str, list[StageResult]] = {}  # no chosen test noticed: all are run, for what the mutant leaves
 
         def done(task: Task, results: list[StageResult]) -> None:
             mutant = by_name[task.name]
@@ -173,12 +175,17 @@ class _Run:
                 suite.end,
                 self._is_source,
             )
+            if outcome.status == SURVIVED and task.stages[0].only is not None:
+                unsure[mutant.name] = results[1:]
+                return
             if outcome.status in (CRASH, TIMEOUT):
                 self._keep_log(mutant.name, suite.output)
-            report(with_answers(outcome, results[1], unmutated) if len(results) > 1 else outcome)
+            answers = results[1:] or unsure.get(mutant.name)
+            report(with_answers(outcome, answers[0], unmutated) if answers else outcome)
 
         reach = controlled.reach
         pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
+        pool.run([self._task(by_name[name], None, limits, None) for name in list(unsure)], done)
 
     def _task(self, mutant: Mutant, reach: Reach | None, limits: Limits, oracle_limits: Limits | None) -> Task:
         changes = {change.path: change.source for change in mutant.changes}
@@ -186,14 +193,7 @@ class _Run:
         stages = [Stage(jobs.SUITE, limits, only=only)]
         if oracle_limits is not None:
             stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
-        return Task(mutant.name, tuple(stages), self._edits(mutant), _probed(mutant))
-
-    def _edits(self, mutant: Mutant) -> dict[str, bytes | None]:
-        """What its files become in the copy; None: they go."""
-        return {
-            change.path: self.master.encode(change.path, change.source) if change.source is not None else None
-            for change in mutant.changes
-        }
+        return Task(mutant.name, tuple(stages), self.master.edits(mutant.changes), _probed(mutant))
 
     def _audit(
         self, pool: Pool, controlled: Controlled, outcomes: Sequence[MutantOutcome]
@@ -217,7 +217,7 @@ class _Run:
         return tuple(names), tuple(found)
 
     def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
-        return Task(mutant.name, (Stage(jobs.AUDIT, limits),), self._edits(mutant))
+        return Task(mutant.name, (Stage(jobs.AUDIT, limits),), self.master.edits(mutant.changes))
 
     def _make_workers(self) -> None:
         if self._workers:

@@ -80,10 +80,7 @@ class _Sweep:
         self._ask, self._column, self._pool = ask, column, pool
         self._options, self._tell = options, tell
         changes = ask.mutant.changes if ask.mutant else ()
-        self._edits = {
-            change.path: master.encode(change.path, change.source) if change.source is not None else None
-            for change in changes
-        }
+        self._edits = master.edits(changes)
         self._probed = tuple(
             Probed(change.path, (), change.probes.triggered or change.probes.reached)
             for change in changes

@@ -19,6 +19,7 @@ from typing import Any
 from fastlora_verify.harness.targets.listing import files_of, included
 from fastlora_verify.harness.targets.sources import encoded_as, text_of
 from fastlora_verify.harness.targets.target import Target
+from fastlora_verify.mutations.base import Changed
 
 _BLOCK = 1 << 20
 
@@ -51,6 +52,13 @@ class Master:
     def encode(self, path: str, text: str) -> bytes:
         """`text` in the encoding that the file at `path` declares; UTF-8 where there is no such file."""
         return encoded_as(self.path / path, text)
+
+    def edits(self, changes: Iterable[Changed]) -> dict[str, bytes | None]:
+        """What a mutant's files become in a copy; None: they go."""
+        return {
+            change.path: self.encode(change.path, change.source) if change.source is not None else None
+            for change in changes
+        }
 
     def decode(self, path: str) -> str:
         """The text of the file at `path`, by the encoding that it declares."""
