@@ -111,7 +111,7 @@ def _oracle_parts(record: RunRecord) -> list[Part]:
 
 def _objections(answers: Sequence[OracleRecord]) -> str:
     red = sum(answer.ok is False for answer in answers)
-    silent = sum(answer.ok is None for answer in answers)
+    silent = sum(sections.oracle_row(answer)[2] == "could not say" for answer in answers)
     told = f"{counted(red, 'answer')} of {len(answers)} {'objects' if red == 1 else 'object'}"
     return f"**{told if red else 'No oracle objects'}.**" + (f" {silent} could not say." if silent else "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from fastlora_verify.harness.commands.options import (
     MaybeName,
     Mutations,
     Patches,
+    Python,
     Replaces,
     Reverts,
     TargetPath,
@@ -56,12 +58,15 @@ def apply(
     reverts: Reverts = None,
     mutations: Mutations = None,
     target: TargetPath = None,
+    python: Python = None,
 ) -> int:
     """Write one mutant into a copy of the target, and say how its tests are run there."""
     from fastlora_verify.harness import byhand
     from fastlora_verify.harness.editing.edit_options import asked
+    from fastlora_verify.harness.session import with_python
 
     loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
+    loaded = dataclasses.replace(loaded, target=with_python(loaded.target, python))
     mutant = byhand.only_one(loaded.mutants, name or "what was given")
     applied = byhand.apply(loaded, mutant, to)
     typer.echo(f"# {mutant.name} is in {', '.join(map(str, applied.files))}\n{applied.command}")

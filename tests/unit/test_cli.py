@@ -375,3 +375,13 @@ def test_a_fixture_is_read_by_the_types_of_its_fields() -> None:
         "widths": [8, 16],
         "rank": 4,
     }
+
+
+def test_apply_names_the_interpreter_that_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    argv = ("apply", "delegates-always", "--target", str(TINY), "--to", "copy", "--python")
+    status, line = failing(capsys, *argv, "nowhere/python")
+    assert (status, "is not an executable file" in line, (tmp_path / "copy").exists()) == (2, True, False)
+    assert cli.run([*argv, str(python)]) == 0
+    assert f" {python} -P -m pytest " in capsys.readouterr().out

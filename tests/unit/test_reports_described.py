@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastlora_verify.reports.findings import discounted, sightings
+from fastlora_verify.reports.markdown import render
 from fastlora_verify.reports.record import Environment, MutantRecord, OracleRecord, RunRecord, TargetRecord
 from fastlora_verify.reports.sections import oracle_row
 
@@ -51,3 +54,12 @@ def test_one_that_was_not_is_not_heard() -> None:
 def test_an_answer_that_only_tells_is_told() -> None:
     assert oracle_row(answer(None, "told, not judged: products: 8"))[2] == "told"
     assert oracle_row(answer(None, "not run: no CUDA device"))[2] == "could not say"
+
+
+def test_what_is_told_is_not_counted_as_silent() -> None:
+    def first(ok: bool | None, summary: str) -> str:
+        asked = replace(record(answer(True, "")), mutants=(), oracles=(answer(ok, summary),))
+        return render(asked).splitlines()[2]
+
+    assert first(None, "told, not judged: products: 8") == "**No oracle objects.**"
+    assert first(None, "not run: no CUDA device") == "**No oracle objects.** 1 could not say."
