@@ -60,14 +60,23 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
 
 def _check_outside(target: Target, to: Path) -> None:
     """Raises UsageError for a folder of the target's own."""
-    for folder in (*([target.root] if target.root is not None else []), *(place for _, place in target.place)):
+    for folder in _folders(target):
         own, place = folder.resolve(), to.resolve()
         if place == own:
-            raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
+            raise _is_target(to)
         if place.is_relative_to(own):
             raise UsageError(
                 f"{to} lies inside the target {folder}, which is never written; give a folder outside of it"
             )
+
+
+def _folders(target: Target) -> list[Path]:
+    """The user's folders that the target is copied from."""
+    return [folder for folder in (target.root, *(folder for _, folder in target.place)) if folder is not None]
+
+
+def _is_target(to: Path) -> UsageError:
+    return UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
 
 
 def _file_in(target: Target, change: Changed, to: Path) -> Path:
@@ -81,7 +90,7 @@ def _file_in(target: Target, change: Changed, to: Path) -> Path:
     if not found:
         raise UsageError(f"{to} has no {change.path}; give a copy of the target, or a folder that is not there yet")
     if found[0].resolve() == source:
-        raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
+        raise _is_target(to)
     if found[0].read_bytes() != source.read_bytes():
         raise UsageError(f"{found[0]} is not the target's unmutated file; give a fresh copy")
     return found[0]
@@ -90,9 +99,8 @@ def _file_in(target: Target, change: Changed, to: Path) -> Path:
 def _new_file(target: Target, change: Changed, to: Path) -> Path:
     """A file that the mutant adds: never into the target's own tree, never over another."""
     file = to / change.path
-    folders = [folder.resolve() for folder in (target.root, *(folder for _, folder in target.place)) if folder]
-    if any(file.resolve().is_relative_to(folder) for folder in folders):
-        raise UsageError(f"{to} is the target itself, which is never written; give a copy, or a new folder")
+    if any(file.resolve().is_relative_to(folder.resolve()) for folder in _folders(target)):
+        raise _is_target(to)
     if file.exists():
         raise UsageError(f"{file} is there already, and the mutant adds it; give a fresh copy")
     return file
