@@ -112,9 +112,7 @@ def test_what_only_the_mutant_leaves_is_noticed_by_tests_that_do_not_run_it(tmp_
     (root / "src").mkdir(parents=True)
     (root / "tests").mkdir()
     (root / "src" / "mod.py").write_text(MOD)
-    tests = (
-        "import os, threading, time\ndef test_a():\n    import mod\n    assert mod.f(1) == 2\nBETWEEN\n"
-    )
+    tests = "import os, threading, time\ndef test_a():\n    import mod\n    assert mod.f(1) == 2\nBETWEEN\n"
     tests += "def test_c():\n    assert os.path.exists('tests') and threading.active_count() == 1 and time.sleep\n"
     (root / "tests" / "test_it.py").write_text(tests.replace("BETWEEN", BETWEEN))
     mutants = [
