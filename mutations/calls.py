@@ -210,7 +210,10 @@ class Calls(Builtins):
         items: list[Value] = []
         rest: Value | None = None
         for arg in args:
-            if arg.kind == "star":
+            whole = known_items(arg.args[0]) if arg.kind == "star" and rest is None else None
+            if whole is not None:
+                items += whole
+            elif arg.kind == "star":
                 found = elements(arg.args[0])
                 rest = join([*([rest] if rest is not None else []), *found])
             elif rest is None:

@@ -151,12 +151,26 @@ def _join_sequences(sequences: list[Value]) -> Value:
     if len(lengths) == 1:
         columns = zip(*(s.items or () for s in sequences), strict=True)
         return Value("seq", items=tuple(join(c) for c in columns), rest=join(rests) if rests else None)
-    longest = max(sequences, key=lambda s: len(s.items or ()))
-    if not rests and all(_is_prefix(s.items or (), longest.items or ()) for s in sequences):
-        # Elements that only some branches append: the fullest case says what stands where.
-        return longest
+    if all(_agree(one, other) for one in sequences for other in sequences):
+        return _fullest(sequences)
     parts = [i for s in sequences for i in s.items or ()]
     return Value("seq", items=(), rest=join([*parts, *rests]))
+
+
+def _agree(one: Value, other: Value) -> bool:
+    """Whether what both hold at a place is the same."""
+    pairs = zip(one.items or (), other.items or (), strict=False)
+    return all(strip(left) is strip(right) for left, right in pairs)
+
+
+def _fullest(sequences: list[Value]) -> Value:
+    """Sequences of which some branches hold more: the fullest case says what stands where, up to the first rest."""
+    known = min((len(s.items or ()) for s in sequences if s.rest is not None), default=None)
+    longest = max(sequences, key=lambda s: len(s.items or ()))
+    items = longest.items or ()
+    beyond = [i for s in sequences for i in (s.items or ())[known:]] if known is not None else []
+    beyond += [s.rest for s in sequences if s.rest is not None]
+    return Value("seq", items=items[:known], rest=join(beyond) if beyond else None)
 
 
 def _join_instances(instances: list[Value]) -> Value:
@@ -165,10 +179,6 @@ def _join_instances(instances: list[Value]) -> Value:
     names = dict.fromkeys(name for instance in instances for name in instance.attrs)
     attrs = {name: join(i.attrs[name] for i in instances if name in i.attrs) for name in names}
     return Value("instance", first.node, attrs=attrs, name=first.name, scope=first.scope)
-
-
-def _is_prefix(short: tuple[Value, ...], long: tuple[Value, ...]) -> bool:
-    return all(a is b for a, b in zip(short, long, strict=False))
 
 
 def known_items(value: Value) -> tuple[Value, ...] | None:

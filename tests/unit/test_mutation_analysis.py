@@ -256,6 +256,27 @@ def test_the_gradients_are_found_however_they_are_returned(returned: str) -> Non
     ]  # fmt: skip
 
 
+SAVED_IN_TWO_WAYS = """
+if not tensors:
+    ctx.save_for_backward(inp, kernel, down, up, code, *((kept,) if kept is not None else ()))
+else:
+    ctx.save_for_backward(inp, kernel, down, up, code, *((kept,) if kept is not None else ()), *tensors)
+ctx.masked = kept is not None
+"""
+READ_BACK = """
+saved = ctx.saved_tensors
+saved = (saved[0], saved[5] if ctx.masked else None, *saved[1:5], *saved[5 + ctx.masked:])
+"""
+
+
+def test_what_is_saved_is_known_though_branches_save_more_or_less() -> None:
+    """A mask that is saved only when there is one, a quant state's tensors after it: the places before them stand."""
+    text = with_part(with_part(KERNELS["linear"][0], "save", SAVED_IN_TWO_WAYS), "read", READ_BACK)
+    found = {mutant.mutation for mutant in plan_template("linear", text).mutants}
+    assert {m.mutation for m in plan_template("linear", KERNELS["linear"][0]).mutants} - found == set()
+    assert {"dropout-mask-dropped-in-dx", "dropout-mask-dropped-in-da", "lora-term-dropped-from-dx"} <= found
+
+
 @pytest.mark.parametrize(
     "layers",
     [
