@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -27,6 +28,7 @@ class Left:
         self._leaving_out = frozenset(leaving_out)
         self._written: set[str] = set()
         self._before: dict[str, Any] = {}
+        self._after: dict[str, Any] | None = None  # as the last test left everything
         self._fixtures: dict[Any, Any] = {}  # what wide fixtures gave, by definition
         self._found = False
         self._listens = bool(self._leaving_out)
@@ -34,14 +36,14 @@ class Left:
             sys.addaudithook(self._heard)
 
     def begin(self) -> None:
-        """A test begins."""
+        """A test begins: where the one before it ended."""
         self._found = False
-        self._look()
+        self._look(self._after)
 
     def leaves(self) -> bool:
         """Whether the test has changed what a later one may see. A module that is new is no change, a new name is."""
         if self._listens:
-            after = self._seen()
+            self._after = after = self._seen()
             changed = any(name in after and after[name] != seen for name, seen in self._before.items())
             self._found |= self._wrote() or changed
         return self._found
@@ -55,10 +57,10 @@ class Left:
             self._fixtures[fixture] = fixture.cached_result
         self._look()
 
-    def _look(self) -> None:
+    def _look(self, seen: dict[str, Any] | None = None) -> None:
         if self._listens:
             self._written.clear()
-            self._before = self._seen()
+            self._before = self._seen() if seen is None else seen
 
     def _wrote(self) -> bool:
         """Whether files were written that are still there, pytest's own folders left out."""
@@ -78,13 +80,18 @@ class Left:
         found: dict[str, Any] = {"": (environ, os.path.realpath(os.curdir), _torch_state())}
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or not os.path.realpath(file).startswith(self._root):
-                continue
-            if os.path.realpath(file) not in self._leaving_out:
+            if isinstance(file, str) and (path := own_path(file, self._root)) and path not in self._leaving_out:
                 found[name] = look.names(vars(module), _DEPTH)
         for definition, value in self._fixtures.items():
             found[f"fixture {id(definition)}"] = look.value(value, _DEPTH)
         return found
+
+
+@cache
+def own_path(file: str, root: str) -> str:
+    """The real path of a file under `root`, else empty. A look asks for thousands of modules: each once a process."""
+    path = os.path.realpath(file)
+    return path if path.startswith(root) else ""
 
 
 def _torch_state() -> Any:
@@ -140,7 +147,7 @@ class _Look:
     def _is_own(self, kind: type) -> bool:
         module = sys.modules.get(kind.__module__)
         file = getattr(module, "__file__", None)
-        return isinstance(file, str) and os.path.realpath(file).startswith(self._root)
+        return isinstance(file, str) and bool(own_path(file, self._root))
 
 
 def _stream(value: Any) -> Iterator[Any]:
