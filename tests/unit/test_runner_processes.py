@@ -164,7 +164,7 @@ def lines_until_done(driver: subprocess.Popen[str], wanted: int) -> int:
 def test_an_interrupted_run_leaves_nothing_and_resumes(tmp_path: Path, sign: signal.Signals) -> None:
     root = copy_of("all-killed", tmp_path)
     (tmp_path / "temp").mkdir()
-    before, marker, count = hashes(root), uuid.uuid4().hex, 40
+    before, marker, count = hashes(root), uuid.uuid4().hex, 120
     driver = start_driver(tmp_path, root, marker, count)
     lines_until_done(driver, 3)
     assert processes_with(marker)
