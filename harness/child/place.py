@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fastlora_verify.harness.child.probe import Probe
@@ -89,9 +90,16 @@ def files_in_memory(copy: str) -> list[str]:
     found = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and (real := os.path.realpath(file)).startswith(copy + os.sep):
+        if not isinstance(file, str) or not _real_folder(os.path.dirname(file)).startswith(copy + os.sep):
+            continue  # of thousands of modules in some hundred folders
+        if (real := os.path.realpath(file)).startswith(copy + os.sep):
             found.add(os.path.relpath(real, copy).replace(os.sep, "/"))
     return sorted(found)
+
+
+@cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder) + os.sep
 
 
 def libraries_since(before: frozenset[str], copy: str) -> list[str]:
