@@ -138,7 +138,7 @@ def cancelling(kernel: KernelInfo, projection: str) -> tuple[nn.Module, Tensor]:
     So the base term is exact in bf16 and nearly the LoRA term's negative: what is left is a tenth of either. The other
     projections' B is zero, and the other one of gate and up is constantly 1, so that dX comes from one of them alone.
     """
-    model, x = build(kernel, Sample(dtype="mixed", bias=False, shape=(4, 16)))
+    model, x = build(kernel, Sample(dtype="mixed", bias=False, shape=(4, 16), ranks=(3,) * len(kernel.projections)))
     x = x.detach().mul(1.5).round()
     x[..., 0] = 1
     constant = {"gate_proj": "up_proj", "up_proj": "gate_proj"}.get(projection)

@@ -249,7 +249,7 @@ def test_under_autocast_outputs_and_gradients_are_pefts(
 @pytest.mark.parametrize("inside", [True, False], ids=["forward-inside", "forward-outside"])
 def test_gradients_are_the_same_whichever_region_the_backward_is_called_in(kernel: KernelInfo, inside: bool) -> None:
     """The forward settles the dtypes: autocast around the call of `backward()` changes nothing."""
-    model, x = build(kernel, Sample(bias=False))
+    model, x = build(kernel, Sample(bias=False, ranks=(3,) * len(kernel.projections)))
     kernel.patch(model)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
         outputs = outputs_of(model(x))

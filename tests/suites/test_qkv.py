@@ -260,8 +260,8 @@ def test_outputs_that_the_loss_does_not_use_get_no_gradient(used: tuple[int, ...
 
 
 def test_nothing_outlives_the_three_calls() -> None:
-    attn, _, x = patched()
-    x = x.detach().clone()
+    attn, _, x = patched(bias=False, ranks=(3, 3, 3))
+    x = x.detach().clone().requires_grad_()
     held = [weakref.ref(out.grad_fn) for out in (attn.q_proj(x), attn.k_proj(x), attn.v_proj(x))]
     held.append(weakref.ref(x))
     del x

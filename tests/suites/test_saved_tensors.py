@@ -98,7 +98,7 @@ def test_the_backward_is_right_after_everything_that_the_forward_read_was_overwr
     kernel: KernelInfo, base: str, step: Callable[..., dict[str, Tensor]]
 ) -> None:
     """The hooks keep copies, as offloading does: what didn't pass through them is read as it is now."""
-    model, x = build(kernel, Sample(base=base, bias=False))
+    model, x = build(kernel, Sample(base=base, bias=False, ranks=(3,) * len(kernel.projections)))
     want = step(model, x)
     kernel.patch(model)
     with saved_tensors_hooks(lambda tensor: tensor.detach().clone(), lambda copy: copy):
