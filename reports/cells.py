@@ -20,6 +20,13 @@ def counted(counts: Counts, *, only_bad: bool = False) -> str:
     return ", ".join(told) or ("" if only_bad else "no test ran")
 
 
+def failures(result: Result | Then) -> str:
+    """`12 failed`; `≥ 1 failed` where the tests were not run to the end."""
+    counts = Counts(failed=result.failed, errors=result.errors)
+    text = counted(counts, only_bad=True)
+    return f"≥ {text}" if text and result.stopped else text
+
+
 def baseline_cell(column: Column) -> str:
     """The cell of the first row: the unmutated suite."""
     if column.not_run is not None and column.baseline is None:
@@ -93,20 +100,23 @@ def then_text(then: Then) -> str:
     """An outcome of the last round."""
     counts = Counts(passed=then.passed, failed=then.failed, errors=then.errors)
     if then.status == "killed":
-        return counted(counts, only_bad=True) or "killed"
+        return failures(then) or "killed"
     if then.status == "survived":
         return f"{counted(counts)} (survived)"
     return then.status.replace("-", " ")
 
 
 def _killed(mutant: MutantRecord, result: Result, column: Column, context: Context) -> str:
-    text = counted(result, only_bad=True)
+    text = failures(result)
     if not text and result.killers:
         effect = prose(result.killers[0].effect, 40)
         text = f"{len(result.killers)} {_noun('tests', len(result.killers))}: {effect}"
-    notes = [arms([killer.test for killer in result.killers], context.known, (column.device, *mutant.kernels))]
+    died = [killer.test for killer in result.killers]
+    notes = [f"first {arms(died[:1])}" if result.stopped and died else ""]
+    if not result.stopped:  # which arms die is known only where all were run
+        notes = [arms(died, context.known, (column.device, *mutant.kernels))]
     if result.how == "exception":
-        notes.append("by exception only")
+        notes.append("by exception so far" if result.stopped else "by exception only")
     if dies_only_on_a_card(mutant, column, tuple(context.columns.values())):
         notes.append("dies only on a card: CI stays green")
     told = "; ".join(note for note in notes if note)
@@ -129,7 +139,7 @@ def _waiting_for_a_card(mutant: MutantRecord, column: Column, context: Context) 
         for key, other in mutant.results.items()
         if key in context.columns and context.columns[key].device != column.device
         if tree_name(context.columns[key]) == tree_name(column)
-        if other.status in ("killed", "survived")
+        if other.status in ("killed", "survived") and not other.stopped
     ]
     if not judged:
         return set(column.needs_card)

@@ -11,7 +11,7 @@ import csv
 import pandas as pd
 
 from fastlora_verify.reports.escape import one_line
-from fastlora_verify.reports.findings import class_of
+from fastlora_verify.reports.findings import class_word
 from fastlora_verify.reports.gates import dies_only_on_a_card
 from fastlora_verify.reports.record import Column, MutantRecord, Result, RunRecord
 
@@ -21,7 +21,7 @@ HEADERS = (
     *("mutant", "mutation", "family", "kernels", "file", "line", "scope", "gist", "class", "allowed"),
     *("column", "device", "machine", "source_rev", "tests_rev", "status", "how", *COUNTS),
     *("reached", "triggered", "killers", "first_killer", "only_on_a_card", "last_round", "oracles_against"),
-    *("seconds", "note"),
+    *("seconds", "note", "stopped"),
 )
 _FORMULA = ("=", "+", "-", "@")
 
@@ -36,21 +36,22 @@ def render(record: RunRecord) -> str:
 def _row(mutant: MutantRecord, column: Column, record: RunRecord) -> list[object]:
     result = mutant.results.get(column.id) or Result(status="not-run", note=column.not_run or "")
     verdict = result.status in ("killed", "survived")
+    whole = verdict and not result.stopped  # else the counts are of some tests only, and no cell says so
     own = column.environment or record.environment
     last = record.last_round.then.get(mutant.name, {}).get(column.id) if record.last_round else None
     against = [answer for answer in mutant.oracles if answer.ok is False and answer.column in ("", column.id)]
     return [
         *(mutant.name, mutant.mutation, mutant.family, ", ".join(mutant.kernels), mutant.file, mutant.line),
-        *(mutant.scope, mutant.gist, class_of(mutant).value, mutant.allowed or ""),
+        *(mutant.scope, mutant.gist, class_word(mutant), mutant.allowed or ""),
         *(column.id, column.device, (column.device_name if column.device != "cpu" else own.cpu) or ""),
         *(column.source_rev, column.tests_rev, result.status, result.how or ""),
-        *(getattr(result, name) if verdict else "" for name in COUNTS),
-        *((result.reached, result.triggered, len(result.killers)) if verdict else ("", "", "")),
+        *(getattr(result, name) if whole else "" for name in COUNTS),
+        *((result.reached, result.triggered, len(result.killers)) if whole else ("", "", "")),
         result.killers[0].test if result.killers else "",
         "yes" if dies_only_on_a_card(mutant, column, record.columns) else "",
         last.status if last is not None else "",
         ", ".join(dict.fromkeys(answer.oracle for answer in against)),
-        *(round(result.seconds, 3) if verdict else "", result.note),
+        *(round(result.seconds, 3) if verdict else "", result.note, "yes" if result.stopped else ""),
     ]
 
 

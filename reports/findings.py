@@ -62,6 +62,17 @@ def class_of(mutant: MutantRecord) -> Class:
     return Class.KILLED
 
 
+def class_word(mutant: MutantRecord) -> str:
+    """The class in words; where the tests were stopped, an assertion may have followed the exception."""
+    found = class_of(mutant)
+    return "killed by exception so far" if found is Class.BY_EXCEPTION and is_stopped(mutant) else found.value
+
+
+def is_stopped(mutant: MutantRecord) -> bool:
+    """True where the tests were not run to the end in a column that decides: how the mutant dies is told in part."""
+    return any(result.stopped for result in deciding(mutant))
+
+
 def is_survivor(mutant: MutantRecord) -> bool:
     """True if the mutant survived somewhere and was killed nowhere, allowed or not."""
     statuses = {result.status for result in deciding(mutant)}

@@ -76,7 +76,7 @@ def _seen_by_ci(mutant: MutantRecord, on_card: Result | None, columns: Sequence[
     marked = [_is_marked(killer, columns) for killer in on_card.killers]
     if any(mark is False for mark in marked):
         return True
-    return False if marked and all(marked) else None
+    return False if marked and all(marked) and not on_card.stopped else None  # others may have no marker
 
 
 def _is_marked(killer: Killer, columns: Sequence[Column]) -> bool | None:

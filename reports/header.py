@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastlora_verify.reports.cells import baseline_cell
 from fastlora_verify.reports.columns import crossings, lost_to, origin
 from fastlora_verify.reports.escape import code, prose
-from fastlora_verify.reports.findings import Classified, is_killed, sightings
+from fastlora_verify.reports.findings import Classified, is_killed, is_stopped, sightings
 from fastlora_verify.reports.gates import GateCount, gate_counts
 from fastlora_verify.reports.last_round import alarm, summary
 from fastlora_verify.reports.names import counted
@@ -55,7 +55,7 @@ def _verdict(record: RunRecord, found: Classified) -> str:
     )
     more = [
         f"{counted(killed, 'is', 'are')} killed: {len(found.killed)} by an assertion of the tests, "
-        f"{len(found.by_exception)} by an exception only."
+        f"{len(found.by_exception)} by an exception {_only(found)}."
     ]
     if found.allowed:
         more.append(f"{counted(len(found.allowed), 'survives and is', 'survive and are')} allowed, with a reason.")
@@ -70,6 +70,11 @@ def _verdict(record: RunRecord, found: Classified) -> str:
     return " ".join([first, *more])
 
 
+def _only(found: Classified) -> str:
+    """Whether no assertion failed, or only none before the tests were stopped."""
+    return "first, the tests then stopped" if any(map(is_stopped, found.by_exception)) else "only"
+
+
 def _seen(seen: int, alive: int) -> str:
     """How many of the survivors the oracles see."""
     if alive == 1:
@@ -81,7 +86,7 @@ def what_ran(record: RunRecord, *, suite: bool = True) -> str:
     """The columns with their controls, the notes, the environment and the audit; without `suite`, no tests ran."""
     headers = ["column", "source", "device", *(["tests", "unmutated", "controls"] if suite else [])]
     rows = [[*_tree(column), *(_suite(column) if suite else [])] for column in record.columns]
-    notes = [*crossings(record), *_notes(record.columns)]
+    notes = [*crossings(record), *_verdict_only(record.columns), *_notes(record.columns)]
     notes += [f"a fault of fastlora-verify, this mutant was not run: {prose(fault)}" for fault in record.faults]
     notes += [f"a mutation from elsewhere is broken, it was not run: {prose(f)}" for f in record.faults_elsewhere]
     stale = [mutant for mutant in record.mutants if mutant.allowed is not None and is_killed(mutant)]
@@ -93,6 +98,16 @@ def what_ran(record: RunRecord, *, suite: bool = True) -> str:
         "\n".join(f"- {note}" for note in notes),
     )
     return "\n\n".join(text for text in parts if text)
+
+
+def _verdict_only(columns: Sequence[Column]) -> list[str]:
+    """What is not known of columns that were asked for the verdict alone."""
+    ids = [prose(column.id, 60) for column in columns if column.asked == "verdict"]
+    told = (
+        "asked for the verdict alone (`--mode verdict`): a mutant's tests stop at its first kill, so `≥` stands before "
+        "their counts, and what hangs or crashes in a later test is told as killed"
+    )
+    return [f"{', '.join(ids)}: {told}"] if ids else []
 
 
 def _notes(columns: Sequence[Column]) -> list[str]:

@@ -84,6 +84,7 @@ def _properties(column: Column, record: RunRecord) -> dict[str, str | None]:
     return {
         "device": column.device,
         "device_name": column.device_name,
+        "mode": column.asked,
         "source_rev": column.source_rev,
         "tests_rev": column.tests_rev,
         **{name: getattr(own, name) for name in _VERSIONS},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastlora_verify.reports import sections
-from fastlora_verify.reports.cells import counted, then_text
+from fastlora_verify.reports.cells import counted, failures, then_text
 from fastlora_verify.reports.escape import code, gist, prose
 from fastlora_verify.reports.fit import Part
 from fastlora_verify.reports.names import short_name
@@ -73,7 +73,7 @@ def _changes(found: Sequence[Change], title: str, record: RunRecord, rank: int) 
             gist(change.mutant.gist, 110),
             prose(change.column, 60),
             then_text(change.then),
-            f"**{counted(change.now)}**" if change.now.status == "survived" else counted(change.now, only_bad=True),
+            f"**{counted(change.now)}**" if change.now.status == "survived" else failures(change.now),
         )
         for change in found
     ]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fastlora_verify.reports import sections
 from fastlora_verify.reports.columns import stopped_text
 from fastlora_verify.reports.escape import code, html_code, prose
-from fastlora_verify.reports.findings import Classified, class_of, classify, discounted, split_columns
+from fastlora_verify.reports.findings import Classified, class_word, classify, discounted, is_stopped, split_columns
 from fastlora_verify.reports.fit import Part, fit, fixed
 from fastlora_verify.reports.header import heading, what_ran
 from fastlora_verify.reports.last_round import change_parts, gone_part
@@ -51,6 +51,9 @@ LEGEND = """\
 </details>"""
 
 
+AT_LEAST = "- *≥ 1 failed*: the tests were stopped at the first that killed; how many more fail is not known.\n"
+
+
 def render(record: RunRecord, limit: int = LIMIT, *, output: bool = False) -> str:
     """The report in at most `limit` bytes of UTF-8; with `output` also what passing tests print."""
     record = discounted(record)
@@ -79,6 +82,10 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
     split = [mutant for mutant in record.mutants if all(split_columns(mutant))]
     verdictless = "### No verdict\n\nNeither killed nor survived."
     exceptions = "### Killed by an exception only\n\nNo assertion of a test failed; the edited code raised."
+    if any(map(is_stopped, found.by_exception)):
+        exceptions = (
+            "### Killed by an exception first\n\nThe edited code raised; the tests were stopped before one asserted."
+        )
     columns = "### Killed in some columns only"
     return [
         fixed(heading(record, found)),
@@ -95,8 +102,15 @@ def _mutant_parts(record: RunRecord) -> list[Part]:
         *_families(record),
         gone_part(record),
         _no_sites(record),
-        fixed(LEGEND),
+        fixed(_legend(record)),
     ]
+
+
+def _legend(record: RunRecord) -> str:
+    """The legend, with what stands in this report and in few others."""
+    survives = LEGEND.index("- **survives**")
+    more = AT_LEAST if any(column.asked == "verdict" for column in record.columns) else ""
+    return LEGEND[:survives] + more + LEGEND[survives:]
 
 
 def _oracle_parts(record: RunRecord) -> list[Part]:
@@ -177,7 +191,7 @@ def _families(record: RunRecord) -> list[Part]:
         families.setdefault(mutant.family, []).append(mutant)
 
     def part(family: str, mutants: list[MutantRecord]) -> Part:
-        counts = Counter(class_of(mutant).value for mutant in mutants)
+        counts = Counter(class_word(mutant) for mutant in mutants)
         told = ", ".join(f"{number} {word}" for word, number in counts.items())
         summary = f"{html_code(family)}: {counted(len(mutants), 'mutant')}; {told}"
         rows = [layout.row(mutant) for mutant in mutants]

@@ -126,8 +126,9 @@ def _differences(group: Sequence[_Placed]) -> list[list[str]]:
     versions = [
         [f"{name} {value}" if (value := getattr(own, name)) else "" for own in environments] for name in LIBRARIES
     ]
+    asked = ["verdict only" if placed.column.asked == "verdict" else "" for placed in group]
     times = [placed.started_at[:19].replace("T", " ") for placed in group]
-    return [machines, *versions, times]
+    return [asked, machines, *versions, times]
 
 
 def _column(placed: _Placed, records: Sequence[RunRecord], named: Sequence[tuple[str, RunRecord]]) -> Column:

@@ -5,7 +5,8 @@ with one addition: a mutant also has `kernel`, its kernels' names joined by a co
 
 Revisions (`source_rev`, `tests_rev`) are a commit where the tree is one, else `sha256:` and a digest of its
 content. Times are seconds of wall clock; `started_at` is ISO 8601 in UTC. `passed`, `failed`, `errors`,
-`skipped`, `xfailed`, `xpassed` are the numbers that a plain pytest run of the whole suite prints.
+`skipped`, `xfailed`, `xpassed` are the numbers that a plain pytest run of the whole suite prints, but where a result
+is `stopped`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SCHEMA_VERSION = 1
 
 Value = float | int | str | None
 Mode = Literal["fork", "spawn", "cold"]
+Asked = Literal["count", "verdict"]
 
 # fmt: off
 __all__ = [
@@ -78,6 +80,7 @@ class Column:
     baseline: Baseline | None = None  # None: the suite did not run here
     controls: tuple[Control, ...] = ()
     mode: Mode = "fork"  # how children start; "cold": a new interpreter each, why is in `notes`
+    asked: Asked = "count"  # "verdict": a mutant's tests end at its first kill, see `Result.stopped`
     needs_card: tuple[str, ...] = ()  # tests that are skipped here for want of a card
     device_name: str | None = None
     not_run: str | None = None  # why nothing ran in this column

@@ -44,7 +44,11 @@ class ReachedTest:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Counts):
-    """One mutant in one column."""
+    """One mutant in one column.
+
+    Where `stopped`, its tests were not run to the end: counts, `reached`, `triggered`, `killers` and `how` are of
+    those that were, so they are lower bounds, and a kill by exception may have become one by assertion.
+    """
 
     status: Status
     how: How | None = None  # of a kill: by an assertion of the tests, or only by an exception in the mutated scope
@@ -55,6 +59,7 @@ class Result(Counts):
     killers: tuple[Killer, ...] = ()
     reached_tests: tuple[ReachedTest, ...] = ()  # of survivors; bounded by the writer, so may be shorter than `reached`
     seconds: float = 0.0
+    stopped: bool = False  # at the first tests that killed it; only where the column was asked for the verdict alone
     beside: bool = False  # as its column is
     note: str = ""  # why it was neither killed nor survived, or what else a reader must know
 
@@ -67,6 +72,7 @@ class Then:
     passed: int = 0
     failed: int = 0
     errors: int = 0
+    stopped: bool = False  # as in `Result`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,8 @@ def _gone(mutant: MutantRecord) -> Gone:
 
 
 def _short(result: Result) -> Then:
-    return Then(status=result.status, passed=result.passed, failed=result.failed, errors=result.errors)
+    counts = {name: getattr(result, name) for name in ("passed", "failed", "errors")}
+    return Then(status=result.status, **counts, stopped=result.stopped)
 
 
 def _other_versions(record: RunRecord, earlier: RunRecord, pairs: list[tuple[Column, Column]]) -> tuple[str, ...]:
