@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 # torch first and pinned: left to another package's requirement it may be a build of several gigabytes.
 TORCH  := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export OMP_NUM_THREADS ?= 1
+# Processes that share the tests, each file in one of them.
+JOBS   ?= auto
 
 .PHONY: verify test oracle lint types setup clean
 
@@ -16,7 +18,7 @@ oracle: setup
 	$(BIN)/fastlora-verify oracle $(ARGS)
 
 test: setup
-	$(BIN)/python -P -m pytest $(ARGS)
+	$(BIN)/python -P -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

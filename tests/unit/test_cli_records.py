@@ -144,6 +144,7 @@ def run(*argv: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_beside_the_last_round_says_what_its_tests_no_longer_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     shutil.copytree(TINY, "tiny")

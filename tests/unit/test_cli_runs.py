@@ -16,6 +16,8 @@ import pytest
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import render
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 COMMAND = (sys.executable, "-P", "-c", "from fastlora_verify.harness.cli import main; main()")
 

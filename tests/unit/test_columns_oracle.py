@@ -16,6 +16,8 @@ from fastlora_verify.harness.targets.target_file import package_folder
 from fastlora_verify.harness.trees.columns import Wanted
 from fastlora_verify.reports.markdown import render
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 
 def repository(folder: Path) -> Path:
     """The reference kernels on `main`; on `change` the single projection returns fp32 whatever its input."""
@@ -37,7 +39,6 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_an_output_dtype_that_changed_stands_beside_the_other(tmp_path: Path) -> None:
     top = repository(tmp_path / "repo")
     before = hashes(top)

@@ -25,6 +25,8 @@ from fastlora_verify.harness.trees.columns import Wanted
 from fastlora_verify.reports.markdown import render
 from fastlora_verify.reports.record import Counts, RunRecord, dumps, loads
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 KERNEL = (TINY / "src/tiny/kernel.py").read_text("utf-8")
 TESTS = (TINY / "tests/test_tiny.py").read_text("utf-8")
@@ -203,7 +205,6 @@ def test_what_tests_that_run_no_kernel_let_pass_survives(top: Path) -> None:
     assert of_run(record) is ExitCode.OK
 
 
-@pytest.mark.slow
 def test_a_mutant_of_the_other_source_alone_is_shown_with_its_diff(top: Path) -> None:
     commit(top, {"src/tiny/kernel.py": KERNEL.replace("must_delegate(x) or args or kwargs", "must_delegate(x)")})
     record = mutated(top, Wanted(("source=head", "source=main,tests=main")), "guard-skipped")
@@ -223,7 +224,6 @@ def test_equal_trees_are_run_once_and_it_is_said(top: Path) -> None:
     assert again.notes[-1].startswith("the same blobs as head:cpu, file by file")
 
 
-@pytest.mark.slow
 def test_an_earlier_run_of_the_same_content_still_holds(top: Path) -> None:
     mutated(top, Wanted(), SKIPPED)
     record = mutated(top, Wanted(("source=head", "source=change,tests=change")), SKIPPED)
@@ -237,7 +237,6 @@ def test_an_earlier_run_of_the_same_content_still_holds(top: Path) -> None:
     assert not mutated(top, Wanted(), SKIPPED).columns[0].notes
 
 
-@pytest.mark.slow
 def test_tests_that_the_other_tree_lacks_are_left_out(top: Path) -> None:
     commit(top, {"tests/test_more.py": "def test_more():\n    pass\n"})
     wanted = Wanted(("tests=head", "tests=main"))
@@ -253,7 +252,6 @@ def test_the_only_column_must_be_green(top: Path) -> None:
         mutated(top, Wanted(("source=main",)), SKIPPED)
 
 
-@pytest.mark.slow
 def test_a_red_tree_of_its_own_is_a_red_control_beside_others_too(top: Path) -> None:
     commit(top, {"src/tiny/extra.py": "N = 4\n"})
     record = mutated(top, Wanted(against="main"), SKIPPED)
@@ -280,7 +278,6 @@ def test_conflicts_are_reported_and_nothing_is_run(
     assert hashes(top) == before
 
 
-@pytest.mark.slow
 def test_the_merge_is_what_is_run(top: Path) -> None:
     git(top, "checkout", "-q", "main")
     commit(top, {"tests/test_main.py": "def test_main():\n    pass\n"})

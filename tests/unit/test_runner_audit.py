@@ -10,6 +10,8 @@ from runner_trees import copy_of, mutant_of, options_for, run_one, target_of
 from fastlora_verify.harness.plan import Counts, Killer, MutantOutcome
 from fastlora_verify.harness.runner.audit import chosen, difference, failing_cases, junit_key, printed_counts, told
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 
 def outcome(name: str, status: str, **more: object) -> MutantOutcome:
     return MutantOutcome(name, "head:cpu", status, **more)  # type: ignore[arg-type]
@@ -121,7 +123,6 @@ def test_differences(junit: Path, recorded: MutantOutcome, output: str, problem:
     assert (found.mutant, found.audited) == ("m", plain)
 
 
-@pytest.mark.slow
 def test_an_audit_of_every_mutant_agrees_with_the_record(tmp_path: Path) -> None:
     root = copy_of("changes-of-outcome", tmp_path)
     head = (root / "src/switch.py").read_text().splitlines()[0]

@@ -9,6 +9,8 @@ from runner_trees import Recorder, mutant_of, options_for, run_one, target_of
 
 from fastlora_verify.harness.plan import CRASH, KILLED, ColumnOutcome, Counts, RunOptions
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 MOD = "def f(x):\n    return x + 1\n"
 LAZY = "def test_f():\n    import mod\n    assert mod.f(1) == 2\n\ndef test_other(): pass\n"
 

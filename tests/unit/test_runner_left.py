@@ -9,6 +9,8 @@ from runner_trees import mutant_of, options_for, run_one, target_of
 
 from fastlora_verify.harness.plan import KILLED, Counts
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 MOD = "def f(x):\n    return x + 1\n\ndef g(x):\n    return x * 2\n"
 BETWEEN = "\ndef test_b():\n    import mod\n    assert mod.g(1) == 2\n"
 LEFT = {

@@ -9,6 +9,8 @@ from runner_trees import copy_of, mutant_of, options_for, outcome_of, run_one, t
 
 from fastlora_verify.harness.plan import Counts
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 
 def test_all_mutants_are_killed_and_counted_as_pytest_counts(tmp_path: Path) -> None:
     root = copy_of("all-killed", tmp_path)
@@ -36,7 +38,6 @@ def test_all_mutants_are_killed_and_counted_as_pytest_counts(tmp_path: Path) -> 
     assert {name for name, _, _ in events.done} == {mutant.name for mutant in mutants}
 
 
-@pytest.mark.slow
 def test_a_survivor_says_which_green_tests_reached_it(tmp_path: Path) -> None:
     root = copy_of("one-survivor", tmp_path)
     survivor = mutant_of(root, "src/limits.py", "return top", "return top + 1")
@@ -49,7 +50,6 @@ def test_a_survivor_says_which_green_tests_reached_it(tmp_path: Path) -> None:
     assert column.mutants[2].reached_tests == ((test, True),)
 
 
-@pytest.mark.slow
 def test_outcomes_of_single_tests(tmp_path: Path) -> None:
     root = copy_of("changes-of-outcome", tmp_path)
 

@@ -20,6 +20,8 @@ from runner_trees import copy_of, mutant_of, options_for, outcome_of, run_one, t
 from fastlora_verify.harness.plan import RunOptions
 from fastlora_verify.mutations.base import Mutant
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 HELPERS = Path(__file__).parent.parent / "helpers"
 QUICK = {"wall_floor": 6.0, "cpu_floor": 1.0, "wall_factor": 2.0, "cpu_factor": 2.0}
 
@@ -54,7 +56,6 @@ def wait_until(condition: object, seconds: float = 20.0) -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_a_hanging_mutant_times_out_and_its_deaf_helper_dies(tmp_path: Path) -> None:
     root = copy_of("hangs-when-mutated", tmp_path)
     marker = uuid.uuid4().hex
@@ -72,7 +73,6 @@ def test_a_hanging_mutant_times_out_and_its_deaf_helper_dies(tmp_path: Path) -> 
     assert processes_with(marker) == []
 
 
-@pytest.mark.slow
 def test_a_mutant_deaf_to_sigterm_in_a_loop_with_helper_processes(tmp_path: Path) -> None:
     root = copy_of("hangs-when-mutated", tmp_path)
     marker = uuid.uuid4().hex
@@ -95,7 +95,6 @@ def test_a_daemon_of_a_test_does_not_outlive_it(tmp_path: Path) -> None:
     assert processes_with(marker, "DAEMON_MARKER") == []
 
 
-@pytest.mark.slow
 def test_memory_beyond_the_bound_is_a_crash(tmp_path: Path) -> None:
     root = copy_of("hangs-when-mutated", tmp_path)
     mutant = mutant_of(root, "src/countdown.py", "sleep(seconds)", "a = bytearray(600 << 20); sleep(60)")
@@ -159,7 +158,6 @@ def lines_until_done(driver: subprocess.Popen[str], wanted: int) -> int:
     return done
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=["kill", "int", "term"])
 def test_an_interrupted_run_leaves_nothing_and_resumes(tmp_path: Path, sign: signal.Signals) -> None:
     root = copy_of("all-killed", tmp_path)
@@ -185,7 +183,6 @@ def test_an_interrupted_run_leaves_nothing_and_resumes(tmp_path: Path, sign: sig
     assert hashes(root) == before
 
 
-@pytest.mark.slow
 def test_a_torn_last_line_is_dropped_and_its_mutant_runs_again(tmp_path: Path) -> None:
     root = copy_of("one-survivor", tmp_path)
     mutants: list[Mutant] = [
@@ -211,7 +208,6 @@ def test_a_torn_last_line_is_dropped_and_its_mutant_runs_again(tmp_path: Path) -
     assert third.mutants == second.mutants
 
 
-@pytest.mark.slow
 def test_a_result_is_not_taken_for_another_tree_suite_or_mutant(tmp_path: Path) -> None:
     root = copy_of("one-survivor", tmp_path)
     target, options = target_of(root, "limits"), options_for(tmp_path)

@@ -13,6 +13,8 @@ from repositories import commit, git, hashes, new_repository
 
 from fastlora_verify.harness import cli
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 TINY = Path(__file__).parent.parent / "testdata" / "tiny"
 TESTS = """\
 import pytest

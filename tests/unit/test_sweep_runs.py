@@ -20,6 +20,8 @@ from fastlora_verify.harness.plan import Column
 from fastlora_verify.harness.sweep.run import Ask, sweep_column
 from fastlora_verify.reports.sweep_record import Arm, SweepColumn
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 FILE = "tests/test_swept.py"
 
 
@@ -90,7 +92,6 @@ def test_a_failure_and_the_nearest_comparison_have_their_figures_and_prints_thei
     assert (ratio.label, ratio.lowest, ratio.highest) == ("fast ratio", min(good), max(good))
 
 
-@pytest.mark.slow
 def test_rows_that_give_the_seed_with_other_values_keep_those(tmp_path: Path) -> None:
     column = swept(tmp_path / "a", Ask("test_rows", ("tests",), (0, 3, 4)))
     assert [arm.test.partition("[")[2] for arm in column.arms] == ["x-3-1]", "y-3-2]"]
@@ -126,7 +127,6 @@ def test_seeds_that_a_test_sets_itself_are_shifted(
     assert set(truth.values()) == {"passed", "failed"}
 
 
-@pytest.mark.slow
 def test_a_test_that_sets_no_seed_starts_at_each(tmp_path: Path) -> None:
     column = swept(tmp_path, Ask("test_seeds_nothing", ("tests",), tuple(range(8))))
     (arm,) = column.arms
@@ -148,7 +148,6 @@ def test_a_fixtures_parameter_takes_the_seed_and_a_mutant_is_swept(tmp_path: Pat
         assert [run.edited_line_ran for run in arm.runs] == [False, False]  # it ran when it was imported
 
 
-@pytest.mark.slow
 def test_a_seed_in_the_environment_changes_nothing_else(tmp_path: Path) -> None:
     column = swept(tmp_path, Ask("test_environment", ("tests",), (0, 2, 3, 9), env=("TRIAL", "OTHER")))
     (arm,) = column.arms
@@ -166,7 +165,6 @@ def test_runs_are_each_a_pytest_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     assert len({text.split()[1] for text in texts}) > 1  # strings' hashes are each interpreter's own
 
 
-@pytest.mark.slow
 def test_what_ends_or_outlasts_its_process_is_told_apart_and_the_rest_runs_on(tmp_path: Path) -> None:
     column = swept(tmp_path, Ask("test_ends", ("tests",), (2, 3, 4, 5)), wall_floor=3.0)
     (arm,) = column.arms
@@ -175,13 +173,11 @@ def test_what_ends_or_outlasts_its_process_is_told_apart_and_the_rest_runs_on(tm
     assert "wall time" in arm.runs[3].message
 
 
-@pytest.mark.slow
 def test_an_arm_that_is_skipped_says_why(tmp_path: Path) -> None:
     (arm,) = swept(tmp_path, Ask("test_card", ("tests",), (1, 2))).arms
     assert [(run.outcome, run.message) for run in arm.runs] == [("skipped", "no card")] * 2
 
 
-@pytest.mark.slow
 def test_another_interpreter_and_device_are_the_columns(tmp_path: Path) -> None:
     root = copy_of("swept", tmp_path)
     target = replace(target_of(root, "drawn"), python=sys.executable)
