@@ -24,6 +24,7 @@ import pytest
 
 from fastlora_verify.harness.child.channel import Channel
 from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
+from fastlora_verify.harness.child.harm import Harm
 from fastlora_verify.harness.child.left import Left
 from fastlora_verify.harness.child.place import files_in_memory
 from fastlora_verify.harness.child.printed import sections_within
@@ -63,6 +64,7 @@ class Facts:
         only: Only | None = None,
         printed: bool = False,
         stirred: bool = False,
+        harm: Harm | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.outside: Marks = frozenset()  # hit while no test ran
@@ -80,6 +82,8 @@ class Facts:
         self._stir = stirred
         self._sections: list[tuple[str, str]] = []
         self._left = Left(root, probe.mapped)
+        self.harm = harm
+        self._harmed: list[str] = []
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, Any, None]:
@@ -130,13 +134,25 @@ class Facts:
         chosen = [item for item in items if item.nodeid in self._only.tests]
         items[:] = reversed(chosen) if self._only.backwards else chosen
 
-    def go_on(self, channel: Channel, probe: Probe, only: Only | None, items: list[pytest.Item]) -> None:
+    def go_on(
+        self, channel: Channel, probe: Probe, only: Only | None, harm: Harm | None, items: list[pytest.Item]
+    ) -> None:
         """From here on for another job: what was told of the collection is told there again."""
         if isinstance(self._channel, Kept):
             for line in self._channel.lines:
                 channel.send(line)
-        self._channel, self._probe, self._only = channel, probe, only
+        self._channel, self._probe, self._only, self.harm = channel, probe, only, harm
         self._choose(items)
+        if harm is not None:
+            harm.begin(probe)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, Any, None]:
+        """Looks before the first test and after the last, where a job asks for it."""
+        if self.harm is not None:
+            self.harm.begin(self._probe)
+        yield
+        self._harmed = self.harm.names() if self.harm is not None else []
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
@@ -182,6 +198,8 @@ class Facts:
         before = self._probe.take()
         with self._left.apart(fixturedef):
             yield
+        if self.harm is not None:
+            self.harm.set_up(fixturedef)
         marks = self._probe.take()
         self._shared[fixturedef] = marks | self._shared.get(fixturedef, frozenset())
         self._probe.put(before | marks)
@@ -238,6 +256,7 @@ class Facts:
             "reached_import": REACHED in self.outside,
             "triggered_import": TRIGGERED in self.outside,
             "ran_outside": sorted(self.outside),
+            "harmed": self._harmed,
             "stops": self._stops(),
             "captures": getattr(getattr(self._config, "option", None), "capture", "") != "no",
         }

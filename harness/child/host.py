@@ -30,6 +30,7 @@ import pytest
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.elsewhere import watch_elsewhere, watch_runs
 from fastlora_verify.harness.child.facts import Facts, Kept
+from fastlora_verify.harness.child.harm import Harm
 from fastlora_verify.harness.child.leader import become_guarded
 from fastlora_verify.harness.child.leaders import Leaders
 from fastlora_verify.harness.child.lines import Lines
@@ -89,6 +90,7 @@ class Host:
         self._facts = facts
         self._elsewhere = elsewhere
         self._ran = ran  # mutated files that were run, relative to the copy
+        self._harm = Harm(job["copy"])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -98,6 +100,7 @@ class Host:
             self._events.send({"event": "unhosted", "host": self._name, "reason": reason})
             hard_exit(0)
         files = sorted({*files_in_memory(self._first["copy"]), *self._ran})
+        self._harm.keep_libraries()
         gc.collect()
         gc.freeze()
         sys.stdout.flush()
@@ -136,7 +139,8 @@ class Host:
         _redirect(self._first["output"])
         _renew_places(self._first, job, session.config)
         self.job, self.probe = job, probe_of(job)
-        self._facts.go_on(Channel.to_file(job["facts"]), self.probe, only_of(job), session.items)
+        harm = self._harm if job["harm"] else None
+        self._facts.go_on(Channel.to_file(job["facts"]), self.probe, only_of(job), harm, session.items)
 
 
 def _redirect(output: str) -> None:

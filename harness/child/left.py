@@ -13,6 +13,8 @@ from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+from fastlora_verify.harness.child.place import real_folder
+
 _DEPTH = 4
 _MOST = 20_000  # values looked at; what lies beyond is taken to be unchanged
 _ARRAY = 1 << 20  # B of a NumPy array that is read
@@ -75,7 +77,7 @@ class Left:
             self._written.add(os.path.abspath(os.fsdecode(args[1])))
 
     def _seen(self) -> dict[str, Any]:
-        look = _Look(self._root)
+        look = Look(self._root)
         environ = {name: value for name, value in os.environ.items() if name not in _CHANGED_ENV}
         found: dict[str, Any] = {"": (environ, os.path.realpath(os.curdir), _torch_state())}
         for name, module in list(sys.modules.items()):
@@ -90,6 +92,8 @@ class Left:
 @cache
 def own_path(file: str, root: str) -> str:
     """The real path of a file under `root`, else empty. A look asks for thousands of modules: each once a process."""
+    if not real_folder(os.path.dirname(file)).startswith(root):
+        return ""
     path = os.path.realpath(file)
     return path if path.startswith(root) else ""
 
@@ -101,11 +105,12 @@ def _torch_state() -> Any:
     return str(torch.get_default_dtype()), torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled()
 
 
-class _Look:
-    """One look: each value is entered once, and told by its identity from then on."""
+class Look:
+    """One look: each value is entered once, and told by its identity from then on. `deep`: PyTorch's modules too."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, deep: bool = False) -> None:
         self._root = root
+        self._deep = deep
         self._seen: set[int] = set()
 
     def names(self, names: Mapping[str, Any], depth: int) -> list[Any]:
@@ -143,6 +148,14 @@ class _Look:
             yield from _stream(value)
             if self._is_own(value if isinstance(value, type) else type(value)):
                 yield self.names(vars(value), depth)
+            elif self._deep and hasattr(value, "named_modules") and not isinstance(value, type):
+                modules = [module for _, module in value.named_modules()]
+                self._seen.update(map(id, modules))
+                yield [self._parts(module) for module in modules]
+
+    def _parts(self, module: Any) -> Any:
+        """A PyTorch module: its class, the forward that it may have of its own, its hooks and parameters."""
+        return type(module), [(name, self.value(value, 2)) for name, value in list(vars(module).items())]
 
     def _is_own(self, kind: type) -> bool:
         module = sys.modules.get(kind.__module__)

@@ -29,6 +29,7 @@ only        {"tests", "collected", "backwards"} or null: the tests to run, the d
 printed     whether what tests print is told
 sweep       null, or what `sweep.py` needs to run one test under one seed
 stir        whether every test begins with random states of its own
+harm        whether it is told what the run leaves behind
 libraries   whether the modules are told that the tests imported from elsewhere than the copy
 preload     for a host: modules to import before anything is collected
 cache       pytest's cache folder
@@ -90,15 +91,16 @@ def files_in_memory(copy: str) -> list[str]:
     found = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not _real_folder(os.path.dirname(file)).startswith(copy + os.sep):
-            continue  # of thousands of modules in some hundred folders
+        if not isinstance(file, str) or not real_folder(os.path.dirname(file)).startswith(copy + os.sep):
+            continue
         if (real := os.path.realpath(file)).startswith(copy + os.sep):
             found.add(os.path.relpath(real, copy).replace(os.sep, "/"))
     return sorted(found)
 
 
 @cache
-def _real_folder(folder: str) -> str:
+def real_folder(folder: str) -> str:
+    """The real path of a folder, with a separator at its end. Thousands of modules lie in some hundred folders."""
     return os.path.realpath(folder) + os.sep
 
 

@@ -49,6 +49,7 @@ class Probe:
         self.watched = frozenset(watched) | frozenset(files)
         self.import_errors: list[tuple[str, BaseException]] = []  # (path, what its import raised)
         self.missing: list[int] = []  # probed lines that no statement covers
+        self.imported: Callable[[ModuleType], object] = lambda module: None  # called after each import from a source
         self._marks = mmap.mmap(-1, count)
         self._clear = bytes(count)
 
@@ -112,6 +113,7 @@ def _hook_loader(probe: Probe) -> None:
             if path in probe.watched:
                 probe.import_errors.append((path, error))
             raise
+        probe.imported(module)
 
     loader.source_to_code, loader.exec_module = source_to_code, exec_module_watched
 

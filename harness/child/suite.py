@@ -12,6 +12,7 @@ import pytest
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.facts import Facts, Line
+from fastlora_verify.harness.child.harm import Harm
 from fastlora_verify.harness.child.place import Job, enter, foreign_modules, libraries_since, probe_of
 from fastlora_verify.harness.child.probe import Probe
 from fastlora_verify.harness.child.selection import Only
@@ -32,6 +33,7 @@ def run(job: Job) -> NoReturn:
         only=only_of(job),
         printed=job["printed"],
         stirred=job["stir"],
+        harm=Harm(job["copy"]) if job["harm"] else None,
     )
     plugins = [facts, Sweep(channel, job)] if job["sweep"] else [facts]
     status = session(job, plugins, channel)

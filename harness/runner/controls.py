@@ -91,6 +91,7 @@ class Controls:
         self._events = events
         self._green: list[Control] = []
         self._unrun: list[str] = []  # kernels that no test runs, in words
+        self._usual: set[str] = set()  # what unmutated runs leave behind
 
     def check(self) -> Controlled:
         """Runs every control; raises RedControl at the first that is red.
@@ -123,6 +124,8 @@ class Controls:
                 self._events.note(notes[-1])
         if mode == "fork" and self._options.collect_once:
             notes += self._collected_once(baseline, limits)
+        if reach is not None:
+            reach = replace(reach, usual=frozenset(self._usual))
         return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach)
 
     def _suite_twice(self) -> tuple[SuiteFacts, End]:
@@ -180,6 +183,7 @@ class Controls:
             facts = suite_facts(result.lines, str(result.copy))
             if task.name == IDENTITY:
                 self._judge_identity(baseline, facts, result)
+                self._usual |= facts.harmed
                 reach = Reach(sources, facts) if sources and self._options.select else None
             else:
                 self._judge_raise(task, baseline, facts)
@@ -199,6 +203,7 @@ class Controls:
         stages = [stage(only=only) for only in halves(reach.baseline)]
         results = self._run([Task(f"{SELECTION} {n}", (stage,)) for n, stage in enumerate(stages)])
         parts = [suite_facts(result.lines, str(result.copy)) for result in results]
+        self._usual.update(*(facts.harmed for facts in parts))
         if any(not facts.ended or facts.recollected for facts in parts):
             return None, "half of the tests, run alone, did not come to their end"
         problem = state_dependence(reach.baseline, parts)
@@ -217,9 +222,10 @@ class Controls:
         begin = monotonic()
         problem = self._pool.host(baseline.libraries)
         if not problem:
-            tasks = [Task(f"{COLLECTED_ONCE} {n}", (Stage(jobs.SUITE, limits),)) for n in range(self._pool.size)]
-            for result in self._run(tasks):
+            stages = (Stage(jobs.SUITE, limits, harm=True),)
+            for result in self._run([Task(f"{COLLECTED_ONCE} {n}", stages) for n in range(self._pool.size)]):
                 facts = suite_facts(result.lines, str(result.copy))
+                self._usual |= facts.harmed
                 problem = problem or problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
             self._pool.unhost()
@@ -243,7 +249,10 @@ class Controls:
         edits = {path: (self._master.path / path).read_bytes() for path in self._paths}
         probed = tuple(Probed(path, first_statements(data)) for path, data in edits.items())
         return Task(
-            IDENTITY, (Stage(jobs.SUITE, followed_limits(limits), mapped=mapped_lines(sources)),), edits, probed
+            IDENTITY,
+            (Stage(jobs.SUITE, followed_limits(limits), mapped=mapped_lines(sources), harm=True),),
+            edits,
+            probed,
         )
 
     def _judge_identity(self, baseline: SuiteFacts, facts: SuiteFacts, result: StageResult) -> None:

@@ -69,6 +69,7 @@ class SuiteFacts:
     libraries: tuple[str, ...] = ()  # if asked: modules imported from elsewhere than the copy
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
+    harmed: frozenset[str] = frozenset()  # if asked: what is not as it was before the first test, by name
     stops: bool = False  # the suite stops at its first failures
     captures: bool = True  # pytest takes what tests print; else it goes where the tests' process prints
 
@@ -143,6 +144,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         libraries=tuple(end.get("libraries", ())),
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
+        harmed=frozenset(end.get("harmed", ())),
         stops=end.get("stops", False),
         captures=end.get("captures", True),
     )

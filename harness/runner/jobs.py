@@ -39,6 +39,9 @@ _FOREIGN = (
     "PYTHONSTARTUP",
     "PYTEST_CURRENT_TEST",
     "PYTEST_VERSION",
+    "PYTEST_XDIST_WORKER",
+    "PYTEST_XDIST_WORKER_COUNT",
+    "PYTEST_XDIST_TESTRUNUID",
 )
 
 
@@ -148,6 +151,7 @@ def write_job(
     alone: Alone | None = None,
     libraries: bool = False,
     stir: bool = False,
+    harm: bool = False,
     preload: Sequence[str] = (),
 ) -> Path:
     """Writes the job's file into `scratch`, which must exist; facts and output come to lie beside it."""
@@ -174,6 +178,7 @@ def write_job(
         "sweep": dict(alone.sweep) if alone and alone.sweep else None,
         "libraries": libraries,
         "stir": stir,
+        "harm": harm,
         "preload": list(preload),
         "cache": str(scratch / "cache"),
         "watch": list(setting.watch),

@@ -37,6 +37,7 @@ class Stage:
     alone: Alone | None = None
     stir: bool = False  # every test begins with random states of its own
     libraries: bool = False  # what the tests import from elsewhere is told
+    harm: bool = False  # what the run leaves behind is told; of chosen tests it always is
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ class Pool:
             alone=stage.alone,
             libraries=stage.libraries,
             stir=stage.stir,
+            harm=stage.harm or stage.only is not None,
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker

@@ -31,6 +31,7 @@ class Reach:
     baseline: SuiteFacts  # of the run with the map
     parts: tuple[SuiteFacts, ...] = ()  # of runs of some tests only: what one finds made by another, it makes itself
     chains: tuple[Chain, ...] = ()  # tests that draw random numbers from where others left off
+    usual: frozenset[str] = frozenset()  # what unmutated runs leave behind as well, by name
 
     def chosen(self, changes: Mapping[str, str | None]) -> Chosen | None:
         """The tests to run for mutated files, by path; None: all of them."""

@@ -159,7 +159,8 @@ class _Run:
         limits = limits_of(self.options, controlled.end)
         by_name = {mutant.name: mutant for mutant in mutants}
         unmutated = () if has_kernel_entries(self.target) else unmutated
-        unsure: dict[str, list[StageResult]] = {}  # no chosen test noticed: all are run, for what the mutant leaves
+        unsure: dict[str, list[StageResult]] = {}  # all tests are run: what the mutant leaves may make others fail
+        usual = controlled.reach.usual if controlled.reach is not None else frozenset()
 
         def done(task: Task, results: list[StageResult]) -> None:
             mutant = by_name[task.name]
@@ -175,7 +176,7 @@ class _Run:
                 suite.end,
                 self._is_source,
             )
-            if outcome.status == SURVIVED and task.stages[0].only is not None:
+            if task.stages[0].only is not None and (outcome.status == SURVIVED or facts.harmed - usual):
                 unsure[mutant.name] = results[1:]
                 return
             if outcome.status in (CRASH, TIMEOUT):
