@@ -19,6 +19,8 @@ from fastlora_verify.harness.loading import load
 from fastlora_verify.harness.selection import Selection, find_mutations
 from fastlora_verify.mutations.registry import MUTATIONS
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "testdata" / "tiny"
 HEAD = """\
@@ -154,7 +156,6 @@ def test_own_mutations_are_listed_and_explained(file: Callable[[str], Path], cap
     assert "elsewhere" not in capfd.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_run_with_a_broken_mutation_runs_the_others_and_has_its_own_status(
     file: Callable[[str], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ from fastlora_verify.harness.runner.printed import TOTAL, printed_by
 from fastlora_verify.reports import record as rec
 from fastlora_verify.reports.markdown import LIMIT, render
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 TAGS = {"h2", "h3", "h4", "p", "strong", "em", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "pre"}
 TAGS |= {"details", "summary"}
 
@@ -107,7 +109,6 @@ def test_passing_tests_texts_are_kept_by_phase_and_the_outcomes_are_plain_pytest
     assert column.baseline.printed_note == ""
 
 
-@pytest.mark.slow
 def test_a_suite_without_capture_is_run_so_and_that_nothing_is_kept_is_said(tmp_path: Path) -> None:
     column = printing(tmp_path, "--capture=no", "-p", "no:logging", "-k", "ratio or silent or descriptor")
     assert column.baseline is not None

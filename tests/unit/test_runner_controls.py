@@ -16,6 +16,8 @@ from fastlora_verify.harness.runner.controls import Controls
 from fastlora_verify.harness.runner.pool import Stage, StageResult, Task
 from fastlora_verify.harness.runner.run import run_columns
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 CUDA = Column("head:cuda", "cuda")
 
 
@@ -69,7 +71,6 @@ def test_tests_that_are_not_there_are_red(tmp_path: Path) -> None:
         run_one(target_of(root), [], options_for(tmp_path, tests=("tests/test_gone.py",)))
 
 
-@pytest.mark.slow
 def test_a_raising_kernel_that_no_test_notices_is_red(tmp_path: Path) -> None:
     root = copy_of("one-survivor", tmp_path)
     source = (root / "src/limits.py").read_text()
@@ -99,7 +100,6 @@ def test_a_module_that_does_not_come_from_the_copy_is_red(tmp_path: Path) -> Non
         run_one(target_of(root, "json"), [], options_for(tmp_path))
 
 
-@pytest.mark.slow
 def test_where_forked_children_differ_each_mutant_gets_a_new_interpreter(tmp_path: Path) -> None:
     tests = "import sys, mod\n\ndef test():\n    assert 'sqlite3' not in sys.modules\n    assert mod.f(1) == 1\n"
     root = small_tree(tmp_path, tests, **{"src/mod.py": "def f(x):\n    return x\n"})
@@ -134,7 +134,6 @@ def test_flaky():
     assert "tests/test_it.py::test_flaky is passed in one and skipped in the other" in str(red.value)
 
 
-@pytest.mark.slow
 def test_new_interpreters_give_the_same_outcomes_as_forks(tmp_path: Path) -> None:
     root = copy_of("reads-its-source", tmp_path)
     mutants = [
@@ -176,7 +175,6 @@ def test_a_missing_library_is_no_obstacle(tmp_path: Path) -> None:
     assert column.mode == "fork"
 
 
-@pytest.mark.slow
 def test_cuda_alone_without_a_card_is_an_error_and_one_of_two_is_not_run(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     code = "import torch; print(torch.cuda.is_available())"
@@ -282,7 +280,6 @@ def f(x):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("always", [False, True], ids=["once", "always"])
-@pytest.mark.slow
 def test_jobs_of_a_warm_process_that_dies_run_once_more(tmp_path: Path, always: bool) -> None:
     tests = "import mod, time\n\ndef test():\n    assert mod.f(1) == 1\n    time.sleep(0.3)\n"
     root = small_tree(tmp_path, tests, **{"src/mod.py": KILLER})

@@ -13,6 +13,8 @@ from runner_trees import mutant_of, options_for, run_one, target_of
 
 from fastlora_verify.harness.child.probe import HIT, REACHED, TRIGGERED, insert_probe
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 SOURCE = '''\
 """Module."""
 from __future__ import annotations

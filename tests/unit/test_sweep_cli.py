@@ -10,6 +10,8 @@ import pytest
 
 from fastlora_verify.harness import cli
 
+pytestmark = pytest.mark.slow  # runs of the tool
+
 TESTDATA = Path(__file__).parent.parent / "testdata"
 
 
@@ -29,7 +31,6 @@ def sweep(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
     return status, out, err
 
 
-@pytest.mark.slow
 def test_a_failing_seed_is_status_1_and_the_record_shows_the_same_again(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,13 +50,11 @@ def test_a_failing_seed_is_status_1_and_the_record_shows_the_same_again(
     assert sorted(path.name for path in folder.iterdir()) == [".fastlora-verify", "s.json", "s.md", "swept"]
 
 
-@pytest.mark.slow
 def test_runs_that_all_pass_are_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = sweep(capsys, "test_environment", "--runs", "2")
     assert (status, "**2 of 2** runs pass" in out) == (0, True), err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "status", "says"),
     [
