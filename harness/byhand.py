@@ -32,12 +32,13 @@ def only_one(mutants: Sequence[Mutant], name: str) -> Mutant:
     return mutants[0]
 
 
-def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
+def apply(loaded: Loaded, mutant: Mutant, to: Path, *, first: bool = False) -> Applied:
     """Writes the mutant into `to`.
 
     A folder that doesn't exist, or is empty, becomes a whole copy of the target, laid out as the runner does.
     Into a copy that is there already only the mutant's files are written, and only if they are the unmutated ones.
-    The target's own tree is refused: raises UsageError or FileError.
+    The target's own tree is refused: raises UsageError or FileError. With `first` the command stops at the first
+    failure.
     """
     target = loaded.target
     _check_outside(target, to)
@@ -55,7 +56,7 @@ def apply(loaded: Loaded, mutant: Mutant, to: Path) -> Applied:
                 file.write_bytes(encoded_as(file, change.source))
     except OSError as error:
         raise FileError(to, f"cannot be written: {error.strerror or error}") from error
-    return Applied(tuple(files), _command(target, to))
+    return Applied(tuple(files), _command(target, to, first=first))
 
 
 def _check_outside(target: Target, to: Path) -> None:
@@ -106,11 +107,12 @@ def _new_file(target: Target, change: Changed, to: Path) -> Path:
     return file
 
 
-def _command(target: Target, to: Path) -> str:
+def _command(target: Target, to: Path, *, first: bool) -> str:
     """How plain pytest runs the target's tests in the folder."""
     place = to.resolve()
     roots = ":".join(str(place / root) if root != "." else str(place) for root in target.source_roots)
     env = {**dict(target.env), "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"}
     words = ["env", *(f"{name}={value}" for name, value in env.items())]
-    words += [target.python or sys.executable, "-P", "-m", "pytest", *target.pytest_args, *target.tests]
+    words += [target.python or sys.executable, "-P", "-m", "pytest", *(["-x"] if first else []), *target.pytest_args]
+    words += target.tests
     return f"cd {shlex.quote(str(place))} && {shlex.join(words)}"

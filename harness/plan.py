@@ -34,6 +34,23 @@ class Column:
     device: str  # "cpu" | "cuda"
 
 
+# What is asked of the tests: full counts, or the verdict alone.
+COUNT = "count"
+VERDICT = "verdict"
+REMEMBERED = 8  # tests of a kill
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What killed a mutant, of this run or of an earlier one."""
+
+    mutant: str
+    mutation: str
+    path: str
+    scope: str
+    tests: tuple[str, ...]  # those that say most first
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How the mutants are run. Every limit is a floor or a bound, never a guess at a verdict."""
@@ -46,6 +63,8 @@ class RunOptions:
     oracles: bool = False  # also run the oracles on every mutant
     collect_once: bool = True  # where the tests import nothing mutated while they are collected
     select: bool = True  # run only the tests that can reach the mutated code; the record is the same
+    mode: str = COUNT  # VERDICT: the likeliest killers first, and a mutant's run ends at its first kill
+    kills: tuple[Kill, ...] = ()  # of earlier runs, for that order
     pytest_extra: tuple[str, ...] = ()  # after the target's own pytest_args
     tests: tuple[str, ...] | None = None  # in place of the target's tests
     # Kernels made to raise, as (path in the copy, whole text): the last control. Empty: it isn't run.
@@ -127,6 +146,7 @@ class MutantOutcome:
     differences: tuple[tuple[str, str], ...] = ()  # (test, effect) of changes that kill nothing, e.g. "xfail to xpass"
     seconds: float = 0.0  # wall time of the suite
     cpu_seconds: float = 0.0
+    stopped: bool = False  # at the first kill: counts, killers and reach are of the tests that were run
     oracles: tuple[
         Mapping[str, Any], ...
     ] = ()  # OracleResult as plain data; {"oracle", "kernel", "error"} if it raised
@@ -193,6 +213,7 @@ class ColumnOutcome:
     status: str  # "run" | NOT_RUN
     reason: str = ""  # why not run
     mode: str = "fork"  # "fork" | "spawn" | "cold"
+    asked: str = COUNT  # COUNT | VERDICT
     baseline: Baseline | None = None
     oracles: tuple[Mapping[str, Any], ...] = ()  # on the unmutated kernels
     controls: tuple[Control, ...] = ()

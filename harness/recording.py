@@ -105,6 +105,7 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         baseline=record.Baseline(**asdict(base.counts), seconds=base.seconds) if base else None,
         controls=_controls(outcome),
         mode=cast(record.Mode, outcome.mode),
+        asked=cast(record.Asked, outcome.asked),
         needs_card=base.skipped_here if base else (),
         printed=tuple(map(_printed, base.printed)) if base else (),
         printed_note=base.printed_note if base else "",
@@ -169,6 +170,7 @@ def _result(outcome: plan.MutantOutcome, *, beside: bool) -> record.Result:
             record.ReachedTest(test=test, triggered=triggered) for test, triggered in outcome.reached_tests
         ),
         seconds=outcome.seconds,
+        stopped=outcome.stopped,
         note=outcome.reason,
         beside=beside,
     )

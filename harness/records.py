@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastlora_verify.harness.arguments import read_record
 from fastlora_verify.harness.errors import UsageError
+from fastlora_verify.harness.plan import REMEMBERED, Kill
 from fastlora_verify.reports.merge import merge
 from fastlora_verify.reports.record import Column, RunRecord
 from fastlora_verify.reports.rounds import ComparisonError, check_comparable, with_last_round
@@ -49,6 +50,18 @@ def read_previous(
 def compared(record: RunRecord, earlier: RunRecord | None, previous: Sequence[Path]) -> RunRecord:
     """The record with what the earlier one, of these files, says of its mutants."""
     return with_last_round(record, earlier, named(previous)) if earlier is not None else record
+
+
+def kills_in(record: RunRecord | None) -> tuple[Kill, ...]:
+    """What killed the record's mutants, in whichever column; none without a record."""
+    found = []
+    for mutant in record.mutants if record is not None else ():
+        killers = [killer for result in mutant.results.values() for killer in result.killers]
+        killers.sort(key=lambda killer: killer.how != "assertion")
+        tests = tuple(dict.fromkeys(killer.test for killer in killers))
+        if tests:
+            found.append(Kill(mutant.name, mutant.mutation, mutant.file, mutant.scope, tests[:REMEMBERED]))
+    return tuple(found)
 
 
 def named(paths: Sequence[Path]) -> str:

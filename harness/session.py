@@ -14,9 +14,9 @@ from fastlora_verify.harness.ask import Question, ask_columns
 from fastlora_verify.harness.editing.own import with_base
 from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, PythonError, TargetError, UnknownName
 from fastlora_verify.harness.loading import check_whole, tell_faults
-from fastlora_verify.harness.plan import NOT_RUN, Column, ColumnOutcome, Events, RunOptions
+from fastlora_verify.harness.plan import COUNT, NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
-from fastlora_verify.harness.records import compared, read_previous
+from fastlora_verify.harness.records import compared, kills_in, read_previous
 from fastlora_verify.harness.run_folder import RECORD, keep, near, prepare_run_dir, record_in
 from fastlora_verify.harness.runner.raising import raising_sources
 from fastlora_verify.harness.runner.run import run_columns
@@ -62,6 +62,7 @@ class Request:
     audit: int = 0
     oracles: bool = True
     select: bool = True
+    mode: str = COUNT
 
 
 def version() -> str:
@@ -82,6 +83,7 @@ class _Session:
         self.run_dir = prepare_run_dir(request.run_dir, self.target)
         self.several = len(self.specs) > 1 and not request.columns.is_plain
         self._earlier = record_in(self.run_dir)
+        self.kills = kills_in(self._earlier)
 
     def trees(self) -> AbstractContextManager[list[Tree]]:
         """Each column's tree. Raises GitError and Conflicts."""
@@ -132,6 +134,10 @@ class _Session:
         options = RunOptions(run_dir=self.run_dir, threads=self.request.threads)
         return replace(record, suite=suite_or_why(self.target, wanted, self.request.tests, options))
 
+    def learn(self, earlier: RunRecord | None) -> None:
+        """Takes note of what killed mutants in an earlier round."""
+        self.kills += kills_in(earlier)
+
     def kept(self, record: RunRecord) -> RunRecord:
         """The record, compared with the last one in the run's folder, and written."""
         return keep(with_same_blobs(record, self._earlier), self.run_dir, self.request.json)
@@ -151,6 +157,7 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
             tell_faults([one.loaded for one in columns], events)
             mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
             earlier = read_previous(request.previous, mutants, ((c.column.id, c.column.device) for c in columns))
+            session.learn(earlier)
             record = compared(_mutated(session, columns, events), earlier, request.previous)
             return session.kept(session.with_suite(record))
     except Conflicts as found:
@@ -187,6 +194,8 @@ def _options(session: _Session, one: Ready) -> RunOptions:
         audit=request.audit,
         oracles=request.oracles and not why_not_asked(target),
         select=request.select,
+        mode=request.mode,
+        kills=session.kills,
         raising_sources=raising_sources(target, one.loaded.sources, one.loaded.kernels),
     )
 

@@ -52,8 +52,9 @@ def _by_hand(mutant: MutantRecord, record: RunRecord) -> str:
         elif word.startswith("--target="):
             target = word.removeprefix("--target=")
     of = f" --target {shlex.quote(target)}" if target else ""
+    first = " -x" if any(column.asked == "verdict" for column in record.columns) else ""
     words = [] if mutant.options[:1] in EDITS else [mutant.name]
-    return f"fastlora-verify apply {shlex.join([*words, *mutant.options])} --to DIR{of}"
+    return f"fastlora-verify apply {shlex.join([*words, *mutant.options])} --to DIR{first}{of}"
 
 
 def _tests(mutant: MutantRecord) -> list[str]:

@@ -16,7 +16,7 @@ A phase is `when`, `category` (pytest's own, "" where it shows none), and `excep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -84,6 +84,7 @@ class Facts:
         self._left = Left(root, probe.mapped)
         self.harm = harm
         self._harmed: list[str] = []
+        self.after_test: Callable[[Mapping[str, Any]], None] | None = None  # hears every line of a test
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, Any, None]:
@@ -130,9 +131,9 @@ class Facts:
             return
         if digest_of([item.nodeid for item in items]) != self._only.collected:
             self._channel.send({"event": "recollected"})
+            self.after_test = None  # what was known of the tests may not hold
             return
-        chosen = [item for item in items if item.nodeid in self._only.tests]
-        items[:] = reversed(chosen) if self._only.backwards else chosen
+        items[:] = self._only.in_order(items)
 
     def go_on(
         self, channel: Channel, probe: Probe, only: Only | None, harm: Harm | None, items: list[pytest.Item]
@@ -174,20 +175,21 @@ class Facts:
             mapped = {"ran": sorted(marks), "streams": streams, "leaves": self._left.leaves()}
         printed = {"printed": sections_within(self._sections, self._root)} if self._sections else {}
         callspec = getattr(item, "callspec", None)
-        self._channel.send(
-            {
-                "event": "test",
-                "test": item.nodeid,
-                "phases": self._phases,
-                "reached": REACHED in marks,
-                "triggered": TRIGGERED in marks,
-                **mapped,
-                **printed,
-                "gpu": bool(self._gpu_marker and item.get_closest_marker(self._gpu_marker)),
-                "param": callspec.id if callspec is not None else None,
-                "seconds": round(seconds, 4),
-            }
-        )
+        line = {
+            "event": "test",
+            "test": item.nodeid,
+            "phases": self._phases,
+            "reached": REACHED in marks,
+            "triggered": TRIGGERED in marks,
+            **mapped,
+            **printed,
+            "gpu": bool(self._gpu_marker and item.get_closest_marker(self._gpu_marker)),
+            "param": callspec.id if callspec is not None else None,
+            "seconds": round(seconds, 4),
+        }
+        self._channel.send(line)
+        if self.after_test is not None:
+            self.after_test(line)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, None]:

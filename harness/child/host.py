@@ -36,7 +36,7 @@ from fastlora_verify.harness.child.leaders import Leaders
 from fastlora_verify.harness.child.lines import Lines
 from fastlora_verify.harness.child.place import Job, enter, files_in_memory, probe_of
 from fastlora_verify.harness.child.probe import Probe
-from fastlora_verify.harness.child.suite import finish, only_of, session
+from fastlora_verify.harness.child.suite import finish, only_of, session, stop_early
 from fastlora_verify.harness.child.threads import reason_not_to_fork
 
 
@@ -137,9 +137,9 @@ class Host:
     def _go_on(self, job: Job, session: pytest.Session) -> None:
         """Makes this process the job's, as if it had collected the tests itself."""
         _redirect(self._first["output"])
-        _renew_capture(session.config)
         _renew_places(self._first, job, session.config)
         self.job, self.probe = job, probe_of(job)
+        stop_early(job, self._facts, self._facts, self.probe)
         harm = self._harm if job["harm"] else None
         self._facts.go_on(Channel.to_file(job["facts"]), self.probe, only_of(job), harm, session.items)
 
@@ -152,15 +152,6 @@ def _redirect(output: str) -> None:
             there = os.fstat(int(name))
             if (there.st_dev, there.st_ino) == (first.st_dev, first.st_ino):
                 os.dup2(1, int(name))
-
-
-def _renew_capture(config: pytest.Config) -> None:
-    """What pytest captures goes to files that all forks share: one killed while it printed leaves its text there."""
-    capturing = getattr(config.pluginmanager.getplugin("capturemanager"), "_global_capturing", None)
-    for name in ("out", "err"):
-        file = getattr(getattr(capturing, name, None), "tmpfile", None)
-        with contextlib.suppress(AttributeError, OSError, ValueError), tempfile.TemporaryFile() as own:
-            os.dup2(own.fileno(), file.fileno(), inheritable=False)  # type: ignore[union-attr]
 
 
 def _renew_places(first: Job, job: Job, config: pytest.Config) -> None:

@@ -24,8 +24,9 @@ env         environment variables to set
 threads     of torch, where it is loaded
 files       [{"path", "reached", "triggered"}]: the mutated files, relative to the copy
 mapped      {path: lines}: functions whose running is told test by test
-only        {"tests", "collected", "backwards"} or null: the tests to run, the digest of all that they were chosen
-            from, whether the last is run first
+only        {"tests", "collected", "backwards", "as_listed"} or null: the tests to run, the digest of all that they
+            were chosen from, whether the last is run first, whether they are run in the order of "tests"
+until       {"passed", "files", "names", "more"} or null: when the run may end early, see `stopping.Until`
 printed     whether what tests print is told
 sweep       null, or what `sweep.py` needs to run one test under one seed
 stir        whether every test begins with random states of its own

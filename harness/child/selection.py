@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,14 @@ class Only:
     tests: frozenset[str]
     collected: str
     backwards: bool = False  # the last first
+    listed: tuple[str, ...] = ()  # the order in which they are run; empty: the suite's
+
+    def in_order(self, items: Sequence[Any]) -> list[Any]:
+        """Those of pytest's items that are run."""
+        chosen = [item for item in items if item.nodeid in self.tests]
+        places = {test: place for place, test in enumerate(self.listed)}
+        chosen.sort(key=lambda item: places.get(item.nodeid, len(places)))
+        return chosen[::-1] if self.backwards else chosen
 
 
 def digest_of(names: Sequence[str]) -> str:

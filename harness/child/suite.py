@@ -13,9 +13,10 @@ from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.facts import Facts, Line
 from fastlora_verify.harness.child.harm import Harm
-from fastlora_verify.harness.child.place import Job, enter, foreign_modules, libraries_since, probe_of
+from fastlora_verify.harness.child.place import Job, enter, files_in_memory, foreign_modules, libraries_since, probe_of
 from fastlora_verify.harness.child.probe import Probe
 from fastlora_verify.harness.child.selection import Only
+from fastlora_verify.harness.child.stopping import Stopping, Until
 from fastlora_verify.harness.child.sweep import Sweep
 
 
@@ -35,6 +36,7 @@ def run(job: Job) -> NoReturn:
         stirred=job["stir"],
         harm=Harm(job["copy"]) if job["harm"] else None,
     )
+    stop_early(job, channel, facts, probe)
     plugins = [facts, Sweep(channel, job)] if job["sweep"] else [facts]
     status = session(job, plugins, channel)
     libraries = {"libraries": libraries_since(before, job["copy"])} if job["libraries"] else {}
@@ -44,7 +46,24 @@ def run(job: Job) -> NoReturn:
 def only_of(job: Job) -> Only | None:
     """The tests that the job names, or None for all."""
     only = job["only"]
-    return Only(frozenset(only["tests"]), only["collected"], only["backwards"]) if only else None
+    if not only:
+        return None
+    listed = tuple(only["tests"]) if only["as_listed"] else ()
+    return Only(frozenset(only["tests"]), only["collected"], only["backwards"], listed)
+
+
+def stop_early(job: Job, channel: Line, facts: Facts, probe: Probe) -> None:
+    """Has the run end at the first failure that is enough, where the job asks for it: nothing is torn down."""
+    until = Until.of(job)
+    if until is None:
+        return
+    stopping = Stopping(until)
+
+    def heard(test: Mapping[str, Any]) -> None:
+        if stopping.enough(test, lambda: files_in_memory(job["copy"])):
+            finish(job, channel, facts, probe, int(pytest.ExitCode.TESTS_FAILED))
+
+    facts.after_test = heard
 
 
 def session(job: Job, plugins: list[Any], channel: Line) -> int:

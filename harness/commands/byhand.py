@@ -59,6 +59,7 @@ def apply(
     mutations: Mutations = None,
     target: TargetPath = None,
     python: Python = None,
+    first: Annotated[bool, typer.Option("-x", help="The command that it prints stops at the first failure.")] = False,
 ) -> int:
     """Write one mutant into a copy of the target, and say how its tests are run there."""
     from fastlora_verify.harness import byhand
@@ -68,7 +69,7 @@ def apply(
     loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
     loaded = dataclasses.replace(loaded, target=with_python(loaded.target, python))
     mutant = byhand.only_one(loaded.mutants, name or "what was given")
-    applied = byhand.apply(loaded, mutant, to)
+    applied = byhand.apply(loaded, mutant, to, first=first)
     typer.echo(f"# {mutant.name} is in {', '.join(map(str, applied.files))}\n{applied.command}")
     return _status(loaded)
 

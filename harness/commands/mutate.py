@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -35,6 +36,13 @@ from fastlora_verify.harness.commands.options import (
 from fastlora_verify.harness.exit_code import of_run
 
 
+class Mode(StrEnum):
+    """What is asked of the tests: how many fail, or whether any does."""
+
+    COUNT = "count"
+    VERDICT = "verdict"
+
+
 def mutate(
     context: typer.Context,
     names: Names = None,
@@ -66,6 +74,9 @@ def mutate(
     no_select: Annotated[
         bool, typer.Option("--no-select", help="Run every test for every mutant; the record is the same.")
     ] = False,
+    mode: Annotated[
+        Mode, typer.Option(help="verdict: the likeliest killers first, and a mutant's tests stop at its first kill.")
+    ] = Mode.COUNT,
     show_output: ShowOutput = False,
     no_oracles: Annotated[bool, typer.Option("--no-oracles", help="Don't run the oracles on the mutants.")] = False,
 ) -> int:
@@ -93,6 +104,7 @@ def mutate(
         audit=audit,
         oracles=not no_oracles,
         select=not no_select,
+        mode=mode.value,
     )
     arguments.check_writable(json, report)
     with progress() as events:

@@ -45,17 +45,17 @@ def chosen(outcomes: Iterable[MutantOutcome], count: int, seed: int) -> list[str
 
 def difference(outcome: MutantOutcome, output: str, junit: Path, problem: str) -> AuditDifference | None:
     """What the plain run says otherwise; `problem` is how its process ended, if not by itself."""
-    recorded = told(outcome.counts)
+    recorded = f"{outcome.status} (stopped)" if outcome.stopped else told(outcome.counts)
     if problem:
         return AuditDifference(outcome.mutant, outcome.column, recorded, problem)
     counts = printed_counts(output)
     if counts is None:
         return AuditDifference(outcome.mutant, outcome.column, recorded, "pytest printed no last line")
-    if counts != outcome.counts:
+    if counts != outcome.counts and not outcome.stopped:
         return AuditDifference(outcome.mutant, outcome.column, recorded, told(counts))
     failing = failing_cases(junit)
     missing = [killer.test for killer in outcome.killers if not _is_among(killer.test, failing)]
-    known = {junit_key(test) for test in _may_fail(outcome)}
+    known = failing if outcome.stopped else {junit_key(test) for test in _may_fail(outcome)}
     more = [" ".join(key) for key in sorted(failing) if key not in known]
     if not missing and not more:
         return None

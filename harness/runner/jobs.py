@@ -61,6 +61,17 @@ class Chosen:
     tests: tuple[str, ...]
     collected: str
     backwards: bool = False  # the last first
+    as_listed: bool = False  # in the order of `tests`, else in the suite's
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a run of the tests may end early, see `child/stopping.py`."""
+
+    passed: tuple[str, ...]
+    files: tuple[str, ...]
+    names: tuple[str, ...]
+    more: int
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,7 @@ def write_job(
     spawn: bool = False,
     mapped: Mapping[str, Sequence[int]] | None = None,
     only: Chosen | None = None,
+    until: Until | None = None,
     printed: bool = False,
     alone: Alone | None = None,
     libraries: bool = False,
@@ -174,6 +186,7 @@ def write_job(
         "files": [{"path": p.path, "reached": p.reached, "triggered": p.triggered} for p in probed],
         "mapped": {path: list(lines) for path, lines in (mapped or {}).items()},
         "only": asdict(only) if only is not None else None,
+        "until": asdict(until) if until is not None else None,
         "printed": printed,
         "sweep": dict(alone.sweep) if alone and alone.sweep else None,
         "libraries": libraries,

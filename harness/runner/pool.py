@@ -14,7 +14,7 @@ from typing import Any
 
 from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.evidence import read_lines
-from fastlora_verify.harness.runner.jobs import Alone, Chosen, Probed, Setting
+from fastlora_verify.harness.runner.jobs import Alone, Chosen, Probed, Setting, Until
 from fastlora_verify.harness.runner.judge import End
 from fastlora_verify.harness.runner.warm import Limits, Warm
 from fastlora_verify.harness.trees.tree import Copy, Master
@@ -33,6 +33,7 @@ class Stage:
     kernels: tuple[str, ...] = ()
     mapped: Mapping[str, Sequence[int]] | None = None  # functions whose running is told test by test
     only: Chosen | None = None
+    until: Until | None = None  # None: to the end
     printed: bool = False  # what tests print is kept
     alone: Alone | None = None
     stir: bool = False  # every test begins with random states of its own
@@ -200,11 +201,12 @@ class Pool:
             spawn=not self.warm.forks,
             mapped=stage.mapped,
             only=stage.only,
+            until=stage.until,
             printed=stage.printed,
             alone=stage.alone,
             libraries=stage.libraries,
             stir=stage.stir,
-            harm=stage.harm or stage.only is not None,
+            harm=stage.harm or (stage.only is not None and stage.until is None),
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker

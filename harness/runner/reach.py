@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -111,9 +110,7 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, FunctionNo
 def changed_functions(before: str, after: str) -> tuple[str, ...] | None:
     """The functions whose own statements differ; None where more than that differs, or more than one call sees it."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the target's own text: Python says it where the text is run
-            old, new = ast.parse(before), ast.parse(after)
+        old, new = ast.parse(before), ast.parse(after)
     except SyntaxError:
         return None
     if _outline(old) != _outline(new):

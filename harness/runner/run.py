@@ -12,6 +12,8 @@ from typing import Any
 from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.plan import (
     CRASH,
+    KILLED,
+    NOT_VIABLE,
     SURVIVED,
     TIMEOUT,
     AuditDifference,
@@ -26,8 +28,9 @@ from fastlora_verify.harness.runner.baseline import baseline_of
 from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits
 from fastlora_verify.harness.runner.device import Device, device_of
 from fastlora_verify.harness.runner.evidence import suite_facts
-from fastlora_verify.harness.runner.jobs import Probed, Setting, make_bridge
+from fastlora_verify.harness.runner.jobs import Chosen, Probed, Setting, make_bridge
 from fastlora_verify.harness.runner.judge import Subject, judge
+from fastlora_verify.harness.runner.killers_first import KillersFirst
 from fastlora_verify.harness.runner.oracle_runs import unmutated_answers, with_answers
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.runner.reach import Reach, completed
@@ -134,6 +137,7 @@ class _Run:
             column=column,
             status="run",
             mode=controlled.mode,
+            asked=self.options.mode,
             baseline=baseline_of(controlled.baseline, controlled.end),
             oracles=oracles,
             controls=controlled.controls,
@@ -159,14 +163,16 @@ class _Run:
         limits = limits_of(self.options, controlled.end)
         by_name = {mutant.name: mutant for mutant in mutants}
         unmutated = () if has_kernel_entries(self.target) else unmutated
-        unsure: dict[str, list[StageResult]] = {}  # all tests are run: what the mutant leaves may make others fail
-        usual = controlled.reach.usual if controlled.reach is not None else frozenset()
+        unsure: dict[str, _Unsure] = {}
+        reach = controlled.reach
+        usual = reach.usual if reach is not None else frozenset()
+        first = KillersFirst.of(self.options, controlled.baseline, reach.chains if reach is not None else ())
 
         def done(task: Task, results: list[StageResult]) -> None:
             mutant = by_name[task.name]
-            suite = results[0]
-            facts = suite_facts(suite.lines, str(suite.copy))
-            if task.stages[0].only is not None:
+            suite, stage = results[0], task.stages[0]
+            ran = facts = suite_facts(suite.lines, str(suite.copy))
+            if stage.only is not None or stage.until is not None:
                 facts = completed(facts, controlled.baseline)
             outcome = judge(
                 Subject(mutant.name, tuple(change.path for change in mutant.changes), mutant.new_names),
@@ -176,22 +182,40 @@ class _Run:
                 suite.end,
                 self._is_source,
             )
-            if task.stages[0].only is not None and (outcome.status == SURVIVED or facts.harmed - usual):
-                unsure[mutant.name] = results[1:]
+            tried = mutant.name in unsure
+            answers = results[1:] or (unsure.pop(mutant.name).answers if mutant.name in unsure else [])
+            if stage.until is not None and outcome.status == KILLED:
+                outcome = replace(outcome, stopped=True, counts=ran.counts)
+            again = first.again(stage.only, ran, outcome, tried=tried) if first is not None else None
+            harmed = facts.harmed - usual or (stage.until is not None and outcome.status == NOT_VIABLE)
+            if again is not None or (stage.only is not None and (outcome.status == SURVIVED or harmed)):
+                unsure[mutant.name] = _Unsure(again, answers)
                 return
             if outcome.status in (CRASH, TIMEOUT):
                 self._keep_log(mutant.name, suite.output)
-            answers = results[1:] or unsure.get(mutant.name)
+            if first is not None:
+                first.learn(mutant, outcome)
             report(with_answers(outcome, answers[0], unmutated) if answers else outcome)
 
-        reach = controlled.reach
-        pool.run((self._task(mutant, reach, limits, oracle_limits) for mutant in mutants), done)
-        pool.run([self._task(by_name[name], None, limits, None) for name in list(unsure)], done)
+        pool.run((self._task(m, self._chosen(m, reach, first), first, limits, oracle_limits) for m in mutants), done)
+        while unsure:
+            pool.run([self._task(by_name[n], one.only, first, limits, None) for n, one in unsure.items()], done)
 
-    def _task(self, mutant: Mutant, reach: Reach | None, limits: Limits, oracle_limits: Limits | None) -> Task:
-        changes = {change.path: change.source for change in mutant.changes}
-        only = reach.chosen(changes) if reach is not None else None
-        stages = [Stage(jobs.SUITE, limits, only=only)]
+    def _chosen(self, mutant: Mutant, reach: Reach | None, first: KillersFirst | None) -> Chosen | None:
+        """The tests that can see the mutant; None: all."""
+        only = reach.chosen({change.path: change.source for change in mutant.changes}) if reach is not None else None
+        return first.ordered(mutant, only) if first is not None and only is not None else only
+
+    def _task(
+        self,
+        mutant: Mutant,
+        only: Chosen | None,
+        first: KillersFirst | None,
+        limits: Limits,
+        oracle_limits: Limits | None,
+    ) -> Task:
+        until = first.until(mutant, only) if first is not None else None
+        stages = [Stage(jobs.SUITE, limits, only=only, until=until)]
         if oracle_limits is not None:
             stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
         return Task(mutant.name, tuple(stages), self.master.edits(mutant.changes), _probed(mutant))
@@ -238,7 +262,7 @@ class _Run:
             device.device_name,
             [target.pytest_args, options.pytest_extra, setting.tests, target.env, target.gpu_marker],
             [target.source_roots, target.modules, target.instruments, described_kernels(target)],
-            [options.threads, options.oracles, options.select],
+            [options.threads, options.oracles, options.select, options.mode],
         )
         return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
 
@@ -249,6 +273,14 @@ class _Run:
         folder = self.options.run_dir / "logs"
         folder.mkdir(exist_ok=True)
         (folder / f"{digest(name)[:16]}.txt").write_text(f"{name}\n\n{output}", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Unsure:
+    """A mutant whose tests are run once more."""
+
+    only: Chosen | None  # to be sure of a kill; None: all, since what the mutant leaves may make others fail
+    answers: list[StageResult]  # the oracles'
 
 
 def _reused(known: int, all_: int) -> tuple[str, ...]:

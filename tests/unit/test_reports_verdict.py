@@ -116,3 +116,9 @@ def test_synthetic_record_keeps_it() -> None:
     again = loads(dumps(of(STOPPED)))
     assert again.columns[0].asked == "verdict"
     assert again.mutants[0].results["head:cpu"].stopped
+
+
+def test_by_hand_stops_as_well() -> None:
+    survivor = Result(status="survived", passed=3, reached=3, triggered=3)
+    assert "--to DIR -x`" in markdown.render(of(survivor))
+    assert "--to DIR`" in markdown.render(of(survivor, "count"))
