@@ -137,6 +137,7 @@ class Host:
     def _go_on(self, job: Job, session: pytest.Session) -> None:
         """Makes this process the job's, as if it had collected the tests itself."""
         _redirect(self._first["output"])
+        _renew_capture(session.config)
         _renew_places(self._first, job, session.config)
         self.job, self.probe = job, probe_of(job)
         stop_early(job, self._facts, self._facts, self.probe)
@@ -152,6 +153,15 @@ def _redirect(output: str) -> None:
             there = os.fstat(int(name))
             if (there.st_dev, there.st_ino) == (first.st_dev, first.st_ino):
                 os.dup2(1, int(name))
+
+
+def _renew_capture(config: pytest.Config) -> None:
+    """What pytest captures goes to files that all forks share: one killed while it printed leaves its text there."""
+    capturing = getattr(config.pluginmanager.getplugin("capturemanager"), "_global_capturing", None)
+    for name in ("out", "err"):
+        file = getattr(getattr(capturing, name, None), "tmpfile", None)
+        with contextlib.suppress(AttributeError, OSError, ValueError), tempfile.TemporaryFile() as own:
+            os.dup2(own.fileno(), file.fileno(), inheritable=False)  # type: ignore[union-attr]
 
 
 def _renew_places(first: Job, job: Job, config: pytest.Config) -> None:

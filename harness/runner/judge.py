@@ -89,7 +89,7 @@ is expected to fail, vanished) and one that begins to fail without having passed
 class End:
     """How the process of a suite ended."""
 
-    how: str  # "exit" | "timeout" | "memory" | "lost"
+    how: str  # "exit" | "timeout" | "memory" | "output" | "lost"
     code: int | None = None
     signal: int | None = None
     seconds: float = 0.0  # wall
@@ -224,7 +224,7 @@ def _unbound(raised: Raised, subject: Subject) -> bool:
 
 
 def _crash(facts: SuiteFacts, end: End) -> str:
-    if end.how == "memory":
+    if end.how in ("memory", "output"):
         return f"{end.limit}{_during(facts)}"
     if end.how == "lost":
         return f"its process was lost{_during(facts)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -110,7 +111,9 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, FunctionNo
 def changed_functions(before: str, after: str) -> tuple[str, ...] | None:
     """The functions whose own statements differ; None where more than that differs, or more than one call sees it."""
     try:
-        old, new = ast.parse(before), ast.parse(after)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the target's own text: Python says it where the text is run
+            old, new = ast.parse(before), ast.parse(after)
     except SyntaxError:
         return None
     if _outline(old) != _outline(new):

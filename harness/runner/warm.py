@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -21,6 +22,7 @@ from fastlora_verify.harness.runner.jobs import Setting, module_command, warm_en
 _READY_SECONDS = 600.0  # importing the libraries from a cold disk
 _CLOSE_SECONDS = 20.0
 _LOOK_SECONDS = 0.25  # between two looks at what the jobs use
+_PRINTED = 256 * 1024**2  # bytes that one test may print: pytest keeps them in a file, then in memory
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Running:
     limits: Limits
     began: float = field(default_factory=monotonic)
     leader: int | None = None
-    exceeded: str = ""  # "timeout" | "memory": the limit that it was killed for
+    exceeded: str = ""  # "timeout" | "memory" | "output": the limit that it was killed for
     said: str = ""  # the same in words
 
 
@@ -167,20 +169,31 @@ def _exceeded(job: Running) -> tuple[str, str]:
         return "timeout", f"more than {job.limits.wall:.0f} s of wall time"
     if wall < 1.0 or job.leader is None:
         return "", ""
-    cpu, memory = _usage(job.leader)
+    cpu, memory, printed = _usage(job.leader)
     if cpu > job.limits.cpu:
         return "timeout", f"more than {job.limits.cpu:.0f} s of CPU time"
     if memory > job.limits.memory:
         return "memory", f"more than {job.limits.memory / 1024**3:.1f} GiB of memory"
+    if printed > _PRINTED:
+        return "output", f"more than {_PRINTED >> 20} MiB of output"
     return "", ""
 
 
-def _usage(leader: int) -> tuple[float, int]:
-    """CPU seconds and resident bytes of all that a leader's job runs or ran."""
-    cpu, memory = 0.0, 0
+def _usage(leader: int) -> tuple[float, int, int]:
+    """CPU seconds and resident bytes of all that a leader's job runs or ran; bytes in the files that it prints to."""
+    cpu, memory, printed = 0.0, 0, 0
     for process in _family(leader):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             cpu += times.user + times.system + times.children_user + times.children_system
             memory += process.memory_info().rss
-    return cpu, memory
+            printed = max(printed, *(_size(f"/proc/{process.pid}/fd/{number}") for number in (1, 2)))
+    return cpu, memory, printed
+
+
+def _size(path: str) -> int:
+    """Of a file; 0 of a pipe, and where there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
