@@ -218,6 +218,7 @@ class ColumnOutcome:
     oracles: tuple[Mapping[str, Any], ...] = ()  # on the unmutated kernels
     controls: tuple[Control, ...] = ()
     mutants: tuple[MutantOutcome, ...] = ()
+    reused: tuple[str, ...] = ()  # names whose outcomes are those of an earlier run
     audited: tuple[str, ...] = ()  # names that were run again
     audit_differences: tuple[AuditDifference, ...] = ()
     device_name: str = ""

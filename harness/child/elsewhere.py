@@ -42,13 +42,13 @@ def _watch_events(notice: Callable[[], object], paths: frozenset[str]) -> None:
             notice()
         elif event == "open" and args and isinstance(args[0], str | bytes):
             path = os.fsdecode(args[0])
-            if os.path.basename(path) in names and os.path.realpath(path) in paths and not _is_import(sys._getframe(1)):
+            if os.path.basename(path) in names and os.path.realpath(path) in paths and not is_import(sys._getframe(1)):
                 notice()
 
     sys.addaudithook(heard)
 
 
-def _is_import(frame: FrameType | None) -> bool:
+def is_import(frame: FrameType | None) -> bool:
     """Whether a file is read to be run as a module: Python's own loader, or pytest's, which rewrites assertions."""
     for _ in range(4):
         if frame is None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import platform
 import sys
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 LIBRARIES = ("torch", "peft", "transformers", "bitsandbytes", "pytest")
 
@@ -20,6 +25,39 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def installed() -> dict[str, Any]:
+    """`installed`, a digest of the interpreter and of every distribution's list of files, their hashes included; and
+    `editable`, the folders of those that are run from where they are edited, which no list describes.
+    """
+    total = hashlib.sha256(f"{sys.version} {platform.machine()}".encode())
+    editable = []
+    for folder in _distributions():
+        try:
+            origin = json.loads((folder / "direct_url.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            origin = {}
+        own = folder.name.startswith("fastlora_verify-")  # what of it runs there is the caller's, by content
+        if origin.get("dir_info", {}).get("editable"):
+            editable += [] if own else [unquote(urlsplit(origin["url"]).path)]
+        if not own:
+            total.update(folder.name.encode() + b"\0" + _content(folder))
+    return {"installed": total.hexdigest(), "editable": editable}
+
+
+def _distributions() -> Iterator[Path]:
+    for entry in sys.path:
+        with_metadata = (".dist-info", ".egg-info")
+        names = sorted(os.listdir(entry)) if os.path.isdir(entry) else []
+        yield from (Path(entry, name) for name in names if name.endswith(with_metadata))
+
+
+def _content(folder: Path) -> bytes:
+    for name in ("RECORD", "PKG-INFO"):
+        if (folder / name).is_file():
+            return (folder / name).read_bytes()
+    return b""
 
 
 def device(name: str) -> dict[str, Any]:
@@ -38,4 +76,4 @@ def device(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"versions": versions(), **device(sys.argv[1])}))
+    print(json.dumps({"versions": versions(), **installed(), **device(sys.argv[1])}))

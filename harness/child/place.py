@@ -31,7 +31,7 @@ printed     whether what tests print is told
 sweep       null, or what `sweep.py` needs to run one test under one seed
 stir        whether every test begins with random states of its own
 harm        whether it is told what the run leaves behind
-libraries   whether the modules are told that the tests imported from elsewhere than the copy
+libraries   whether it is told what the tests use: modules from elsewhere than the copy, files of the copy as text
 preload     for a host: modules to import before anything is collected
 cache       pytest's cache folder
 watch       files, relative to the copy, whose failing import is reported

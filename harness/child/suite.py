@@ -15,6 +15,7 @@ from fastlora_verify.harness.child.facts import Facts, Line
 from fastlora_verify.harness.child.harm import Harm
 from fastlora_verify.harness.child.place import Job, enter, files_in_memory, foreign_modules, libraries_since, probe_of
 from fastlora_verify.harness.child.probe import Probe
+from fastlora_verify.harness.child.reads import Reads
 from fastlora_verify.harness.child.selection import Only
 from fastlora_verify.harness.child.stopping import Stopping, Until
 from fastlora_verify.harness.child.sweep import Sweep
@@ -26,6 +27,9 @@ def run(job: Job) -> NoReturn:
     enter(job)
     before = frozenset(sys.modules)
     probe = probe_of(job)
+    reads = Reads(job["copy"])
+    if job["libraries"]:
+        reads.watch()
     facts = Facts(
         channel,
         probe,
@@ -39,8 +43,8 @@ def run(job: Job) -> NoReturn:
     stop_early(job, channel, facts, probe)
     plugins = [facts, Sweep(channel, job)] if job["sweep"] else [facts]
     status = session(job, plugins, channel)
-    libraries = {"libraries": libraries_since(before, job["copy"])} if job["libraries"] else {}
-    finish(job, channel, facts, probe, status, libraries)
+    uses = {"libraries": libraries_since(before, job["copy"]), **reads.told()} if job["libraries"] else {}
+    finish(job, channel, facts, probe, status, uses)
 
 
 def only_of(job: Job) -> Only | None:

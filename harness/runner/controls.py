@@ -40,6 +40,7 @@ class Controlled:
     mode: str  # "fork" | "spawn" | "cold"
     notes: tuple[str, ...]
     reach: Reach | None  # None: every test is run for every mutant
+    hosted: bool = False  # the tests may be collected once a worker
 
 
 def limits_of(options: RunOptions, end: End) -> Limits:
@@ -122,11 +123,13 @@ class Controls:
             if problem:
                 notes.append(f"every test is run for every mutant: {problem}")
                 self._events.note(notes[-1])
+        hosted = False
         if mode == "fork" and self._options.collect_once:
-            notes += self._collected_once(baseline, limits)
+            hosted, more = self._collected_once(baseline, limits)
+            notes += more
         if reach is not None:
             reach = replace(reach, usual=frozenset(self._usual))
-        return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach)
+        return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach, hosted)
 
     def _suite_twice(self) -> tuple[SuiteFacts, End]:
         """The unmutated suite in a child, and as a plain cold pytest."""
@@ -172,7 +175,7 @@ class Controls:
     def _identity_and_raise(self, baseline: SuiteFacts, limits: Limits) -> Reach | None:
         begin = monotonic()
         stages = (Stage(jobs.SUITE, limits),)
-        sources = self._sources()
+        sources = sources_of(self._master, self._paths)
         tasks = [self._identity(limits, sources)] if self._paths else []
         reach = None
         for index, (path, source) in enumerate(self._options.raising_sources):
@@ -215,10 +218,10 @@ class Controls:
         self._done(SELECTION, begin, f"{len(reach.baseline.tests)} tests{text}")
         return replace(reach, parts=tuple(parts), chains=found), ""
 
-    def _collected_once(self, baseline: SuiteFacts, limits: Limits) -> list[str]:
+    def _collected_once(self, baseline: SuiteFacts, limits: Limits) -> tuple[bool, list[str]]:
         """Has the tests collected once a worker, if no mutated file is in memory then; a note where that fails."""
         if set(self._paths) <= baseline.imported:
-            return []
+            return False, []
         begin = monotonic()
         problem = self._pool.host(baseline.libraries)
         if not problem:
@@ -230,20 +233,9 @@ class Controls:
         if problem:
             self._pool.unhost()
             self._events.note(f"every mutant's tests are collected anew: {problem}")
-            return [f"every mutant's tests are collected anew: {problem}"]
+            return False, [f"every mutant's tests are collected anew: {problem}"]
         self._done(COLLECTED_ONCE, begin, f"{len(baseline.libraries)} libraries preloaded")
-        return []
-
-    def _sources(self) -> dict[str, str]:
-        """The files that mutants change, as text; none if our Python can't parse one."""
-        found = {}
-        for path in self._paths:
-            try:
-                found[path] = self._master.decode(path)
-                ast.parse(found[path])
-            except (SyntaxError, ValueError):
-                return {}
-        return found
+        return True, []
 
     def _identity(self, limits: Limits, sources: Mapping[str, str]) -> Task:
         edits = {path: (self._master.path / path).read_bytes() for path in self._paths}
@@ -286,6 +278,18 @@ class Controls:
         seconds = monotonic() - begin
         self._green.append(Control(name, seconds, summary))
         self._events.control_done(name, seconds)
+
+
+def sources_of(master: Master, paths: Sequence[str]) -> dict[str, str]:
+    """The files that mutants change, as text; none if our Python can't parse one."""
+    found = {}
+    for path in paths:
+        try:
+            found[path] = master.decode(path)
+            ast.parse(found[path])
+        except (SyntaxError, ValueError):
+            return {}
+    return found
 
 
 def first_statements(source: bytes) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ class Device:
     reason: str  # why it isn't there; empty if it is
     device_name: str
     versions: dict[str, str]
+    installed: str = ""  # a digest of the interpreter and all that is installed there
+    editable: tuple[str, ...] = ()  # folders that are run from where they are edited
 
 
 def device_of(setting: Setting, scratch: Path) -> Device:
@@ -48,7 +50,7 @@ def device_of(setting: Setting, scratch: Path) -> Device:
         raise PythonError(setting.python, "it is no Python: it ended well and said nothing of itself") from error
     if "pytest" not in data["versions"]:
         raise PythonError(setting.python, "it has no pytest")
-    return Device(data["reason"], data["device_name"], data["versions"])
+    return Device(data["reason"], data["device_name"], data["versions"], data["installed"], tuple(data["editable"]))
 
 
 def _complaint(stderr: str) -> str:

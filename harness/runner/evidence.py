@@ -67,6 +67,8 @@ class SuiteFacts:
     imported: frozenset[str] = frozenset()  # files of the copy that were in memory when the tests were collected
     early: bool = False  # with a map: a process was started, or a source read, before the first test
     libraries: tuple[str, ...] = ()  # if asked: modules imported from elsewhere than the copy
+    reads: tuple[str, ...] = ()  # if asked: files of the copy that were read, other than to import them
+    starts: bool = False  # if asked: a process was started
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
     harmed: frozenset[str] = frozenset()  # if asked: what is not as it was before the first test, by name
@@ -142,6 +144,8 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         imported=imported,
         early=early,
         libraries=tuple(end.get("libraries", ())),
+        reads=tuple(end.get("reads", ())),
+        starts=end.get("starts", False),
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
         harmed=frozenset(end.get("harmed", ())),

@@ -37,7 +37,7 @@ class Stage:
     printed: bool = False  # what tests print is kept
     alone: Alone | None = None
     stir: bool = False  # every test begins with random states of its own
-    libraries: bool = False  # what the tests import from elsewhere is told
+    libraries: bool = False  # what the tests import from elsewhere is told, and which files they read
     harm: bool = False  # what the run leaves behind is told; of chosen tests it always is
 
 

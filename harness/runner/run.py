@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,23 @@ from fastlora_verify.harness.plan import (
 )
 from fastlora_verify.harness.runner import audit, jobs
 from fastlora_verify.harness.runner.baseline import baseline_of
-from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits
+from fastlora_verify.harness.runner.context import context_key
+from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits, sources_of
 from fastlora_verify.harness.runner.device import Device, device_of
 from fastlora_verify.harness.runner.evidence import suite_facts
 from fastlora_verify.harness.runner.jobs import Chosen, Probed, Setting, make_bridge
 from fastlora_verify.harness.runner.judge import Subject, judge
+from fastlora_verify.harness.runner.keys import Keys
 from fastlora_verify.harness.runner.killers_first import KillersFirst
+from fastlora_verify.harness.runner.normal import Normal
 from fastlora_verify.harness.runner.oracle_runs import unmutated_answers, with_answers
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.runner.reach import Reach, completed
-from fastlora_verify.harness.runner.store import Store, digest, mutant_key, runner_digest
+from fastlora_verify.harness.runner.reuse import Found, Reuse, prepared, told
+from fastlora_verify.harness.runner.store import Store, digest, runner_digest
 from fastlora_verify.harness.runner.unjudged import not_run, red_column
 from fastlora_verify.harness.runner.warm import Limits
-from fastlora_verify.harness.targets.described import described_kernels, has_kernel_entries
+from fastlora_verify.harness.targets.described import has_kernel_entries
 from fastlora_verify.harness.targets.sources import check_copied
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.blobs import Blobs, blobs_of
@@ -61,13 +65,15 @@ def run_columns(
     options.run_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="fastlora-verify-")).resolve()
     store = Store(options.run_dir, resume=options.resume)
+    normal = Normal(options.run_dir, runner_digest(), resume=options.resume)
     try:
         master = make_master(target, scratch / "master", options.run_dir.resolve())
         check_copied(target, master.path)
-        run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store)
+        run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store, normal)
         return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
     finally:
         store.close()
+        normal.save()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -81,6 +87,7 @@ class _Run:
     master: Master
     bridge: Path
     store: Store
+    normal: Normal
 
     def __post_init__(self) -> None:
         self._workers: list[Worker] = []
@@ -97,14 +104,18 @@ class _Run:
             if alone:
                 raise NoDevice(column.device, device.reason)
             return replace(not_run(column, self.mutants, device, self._blobs(), device.reason), no_device=True)
-        keys = self._keys(column, setting, device)
-        stored = {mutant.name: self.store.get(keys[mutant.name]) for mutant in self.mutants}
-        known = {name: replace(outcome, column=column.id) for name, outcome in stored.items() if outcome}
+        keys = Keys(context_key(self.target, setting, device, self.scratch), self.master, self.normal)
+        reuse = Reuse(self.store, keys, self.options, self._paths, self._changed)
+        found = reuse.controls(sources_of(self.master, self._paths)) if self.options.resume else None
+        known = reuse.exact(self.mutants, found) if found is not None else {}
         self.events.column_started(column, len(self.mutants), len(known))
+        if found is not None and len(known) == len(self.mutants) and not self.options.audit:
+            return self._outcome(column, device, found, known, tuple(known), controls=False)
         self._make_workers()
-        pool = Pool(setting, self._workers, self.scratch, fork=may_fork(column.device, cold=self.options.cold))
+        fork = may_fork(column.device, cold=self.options.cold)
+        pool = Pool(setting, self._workers, self.scratch, fork=fork and not (found and found.controlled.mode == "cold"))
         try:
-            return self._judged_column(column, device, pool, keys, known)
+            return self._judged_column(column, device, pool, keys, reuse, found)
         except (Red, NothingToRun) as red:
             if not self.options.several:
                 raise
@@ -117,36 +128,64 @@ class _Run:
         column: Column,
         device: Device,
         pool: Pool,
-        keys: dict[str, str],
-        known: dict[str, MutantOutcome],
+        keys: Keys,
+        reuse: Reuse,
+        earlier: Found | None,
     ) -> ColumnOutcome:
-        controlled = Controls(pool, self.master, column.id, self.options, self._paths, self.events).check()
-        oracles, oracle_limits = unmutated_answers(pool, self.options, self.events)
-        outcomes = dict(known)
+        found = earlier
+        if found is None or not prepared(found, pool, self.events):
+            found, earlier = self._controls(column, pool, keys), None
+            reuse.keep_controls(found)
+        outcomes = reuse.exact(self.mutants, found) if self.options.resume else {}
+        unknown = [mutant for mutant in self.mutants if mutant.name not in outcomes]
+        outcomes |= reuse.narrow(unknown, found) if self.options.resume else {}
+        known = tuple(outcomes)
+        if earlier is None:
+            for name in known:
+                self.events.mutant_done(name, column.id, outcomes[name].status)
+        by_name = {mutant.name: mutant for mutant in self.mutants}
 
-        def done(outcome: MutantOutcome) -> None:
+        def done(outcome: MutantOutcome, only: Chosen | None) -> None:
             outcomes[outcome.mutant] = outcome
-            self.store.add(keys[outcome.mutant], outcome)
+            reuse.add(by_name[outcome.mutant], outcome, found, only)
             self.events.mutant_done(outcome.mutant, column.id, outcome.status)
 
         waiting = [mutant for mutant in self.mutants if mutant.name not in known]
-        self._judge(pool, column, controlled, oracle_limits, oracles, waiting, done)
-        ordered = [outcomes[mutant.name] for mutant in self.mutants]
-        audited, differences = self._audit(pool, controlled, ordered)
+        self._judge(pool, column, found.controlled, found.oracle_limits, found.oracles, waiting, done)
+        outcome = self._outcome(column, device, found, outcomes, known, controls=earlier is None)
+        audited, differences = self._audit(pool, found.controlled, outcome.mutants)
+        return replace(outcome, audited=audited, audit_differences=differences)
+
+    def _controls(self, column: Column, pool: Pool, keys: Keys) -> Found:
+        controlled = Controls(pool, self.master, column.id, self.options, self._paths, self.events).check()
+        oracles, limits = unmutated_answers(pool, self.options, self.events)
+        return Found(controlled, oracles, limits, keys.read(controlled.baseline))
+
+    def _outcome(
+        self,
+        column: Column,
+        device: Device,
+        found: Found,
+        outcomes: Mapping[str, MutantOutcome],
+        known: Collection[str],
+        *,
+        controls: bool,
+    ) -> ColumnOutcome:
+        """What to hand back; of the outcomes those of `known` were, and unless `controls` ran, so was `found`."""
+        controlled = found.controlled
         return ColumnOutcome(
             column=column,
             status="run",
             mode=controlled.mode,
             asked=self.options.mode,
             baseline=baseline_of(controlled.baseline, controlled.end),
-            oracles=oracles,
+            oracles=found.oracles,
             controls=controlled.controls,
-            mutants=tuple(ordered),
-            audited=audited,
-            audit_differences=differences,
+            mutants=tuple(replace(outcomes[mutant.name], column=column.id) for mutant in self.mutants),
+            reused=tuple(mutant.name for mutant in self.mutants if mutant.name in known),
             device_name=device.device_name,
             versions=device.versions,
-            notes=(*controlled.notes, *_reused(len(known), len(ordered))),
+            notes=(*controlled.notes, *told(known, self.mutants, controls=controls)),
             blobs=self._blobs(),
         )
 
@@ -158,7 +197,7 @@ class _Run:
         oracle_limits: Limits | None,
         unmutated: Sequence[Mapping[str, Any]],
         mutants: Sequence[Mutant],
-        report: Callable[[MutantOutcome], None],
+        report: Callable[[MutantOutcome, Chosen | None], None],
     ) -> None:
         limits = limits_of(self.options, controlled.end)
         by_name = {mutant.name: mutant for mutant in mutants}
@@ -195,7 +234,7 @@ class _Run:
                 self._keep_log(mutant.name, suite.output)
             if first is not None:
                 first.learn(mutant, outcome)
-            report(with_answers(outcome, answers[0], unmutated) if answers else outcome)
+            report(with_answers(outcome, answers[0], unmutated) if answers else outcome, stage.only)
 
         pool.run((self._task(m, self._chosen(m, reach, first), first, limits, oracle_limits) for m in mutants), done)
         while unsure:
@@ -251,21 +290,6 @@ class _Run:
         for index in range(max(1, min(count, len(self.mutants)))):
             self._workers.append(Worker(self.master, self.scratch / f"w{index}"))
 
-    def _keys(self, column: Column, setting: Setting, device: Device) -> dict[str, str]:
-        options, target = self.options, self.target
-        key = digest(
-            runner_digest(),
-            self.master.digest,
-            column.device,
-            setting.python,
-            device.versions,
-            device.device_name,
-            [target.pytest_args, options.pytest_extra, setting.tests, target.env, target.gpu_marker],
-            [target.source_roots, target.modules, target.instruments, described_kernels(target)],
-            [options.threads, options.oracles, options.select, options.mode],
-        )
-        return {mutant.name: mutant_key(key, mutant) for mutant in self.mutants}
-
     def _blobs(self) -> Blobs:
         return blobs_of(self.target, self.master.entries, self.options.tests or self.target.tests)
 
@@ -281,12 +305,6 @@ class _Unsure:
 
     only: Chosen | None  # to be sure of a kill; None: all, since what the mutant leaves may make others fail
     answers: list[StageResult]  # the oracles'
-
-
-def _reused(known: int, all_: int) -> tuple[str, ...]:
-    if not known:
-        return ()
-    return (f"{known} of {all_} results are those of an earlier run: the same content, tests, libraries and device",)
 
 
 def _probed(mutant: Mutant) -> tuple[Probed, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness.plan import Counts, Killer, MutantOutcome
-from fastlora_verify.mutations.base import Mutant
 
 FILE = "results.jsonl"
+_NARROW = b',"narrow":"'
+_KEYS = re.compile(rb'\{"key":"([0-9a-f]+)"(?:,"narrow":"([0-9a-f]+)")?,"outcome":')  # its outcome is read if asked
 
 
 class Store:
@@ -30,16 +32,21 @@ class Store:
         if not resume:
             self._path.unlink(missing_ok=True)
         self._known = _read(self._path)
+        self.has_narrow = any(_NARROW in line for line in self._known.values())
         self._file = self._path.open("ab")
 
     def get(self, key: str) -> MutantOutcome | None:
-        """The outcome that an earlier run stored under `key`."""
-        data = self._known.get(key)
-        return outcome_from_json(data) if data is not None else None
+        """The outcome that an earlier run stored under `key`, its narrow one or the other."""
+        line = self._known.get(key)
+        try:
+            return outcome_from_json(json.loads(line)["outcome"]) if line is not None else None
+        except (ValueError, KeyError, TypeError):
+            return None
 
-    def add(self, key: str, outcome: MutantOutcome) -> None:
+    def add(self, key: str, outcome: MutantOutcome, narrow: str | None = None) -> None:
         """Appends an outcome; it is on disk when this returns."""
-        line = json.dumps({"key": key, "outcome": asdict(outcome)}, separators=(",", ":"), default=repr)
+        keys = {"key": key, **({"narrow": narrow} if narrow else {})}
+        line = json.dumps({**keys, "outcome": asdict(outcome)}, separators=(",", ":"), default=repr)
         self._file.write(line.encode("utf-8", "surrogatepass") + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -49,8 +56,8 @@ class Store:
         self._file.close()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Stored outcomes by key. What follows the last newline was cut by a kill and is cut off the file."""
+def _read(path: Path) -> dict[str, bytes]:
+    """Stored lines by their keys. What follows the last newline was cut by a kill and is cut off the file."""
     if not path.exists():
         return {}
     data = path.read_bytes()
@@ -58,13 +65,11 @@ def _read(path: Path) -> dict[str, Any]:
     if torn:
         with path.open("r+b") as file:
             file.truncate(len(whole) + len(newline))
-    known = {}
+    known: dict[str, bytes] = {}
     for line in whole.split(b"\n"):
-        try:
-            record = json.loads(line)
-            known[record["key"]] = record["outcome"]
-        except (ValueError, KeyError, TypeError):
-            continue
+        found = _KEYS.match(line)
+        if found is not None:
+            known |= {key.decode(): line for key in found.groups() if key}
     return known
 
 
@@ -83,12 +88,6 @@ def outcome_from_json(data: Mapping[str, Any]) -> MutantOutcome:
 def digest(*parts: object) -> str:
     """SHA-256 of the JSON of `parts`."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def mutant_key(column_key: str, mutant: Mutant) -> str:
-    """The key of a mutant in the column whose tree, device, tests and versions `column_key` stands for."""
-    changes = [(c.path, c.source, c.probes.reached, c.probes.triggered) for c in mutant.changes]
-    return digest(column_key, mutant.name, changes, mutant.new_names, mutant.kernels)
 
 
 @cache

@@ -34,6 +34,11 @@ def included(root: Path, patterns: Iterable[str]) -> list[str]:
     return sorted(path for path in found if _NEVER.isdisjoint(Path(path).parts) and _is_file_or_link(root / path))
 
 
+def python_files(root: Path) -> list[str]:
+    """Paths relative to `root`, sorted: every Python file but those of environments, caches and histories."""
+    return sorted(path for path in _by_walk(root, None) if path.endswith(".py"))
+
+
 def _by_git(root: Path) -> list[str]:
     """What git lists, nested repositories and submodules opened; nothing outside of a checkout."""
     # An inherited GIT_DIR would make git list another repository.

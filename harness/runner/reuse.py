@@ -1,0 +1,126 @@
+"""What an earlier run found that holds here too: a column's controls, and outcomes of its mutants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fastlora_verify.harness.plain import from_plain, to_plain
+from fastlora_verify.harness.plan import SURVIVED, Events, MutantOutcome, RunOptions
+from fastlora_verify.harness.runner.controls import Controlled
+from fastlora_verify.harness.runner.jobs import Chosen
+from fastlora_verify.harness.runner.keys import Keys, Read, Tests
+from fastlora_verify.harness.runner.pool import Pool
+from fastlora_verify.harness.runner.store import Store, digest
+from fastlora_verify.harness.runner.warm import Limits
+from fastlora_verify.mutations.base import Mutant
+
+FOLDER = "controls"
+_MOST = 24  # columns whose controls are kept
+
+
+@dataclass(frozen=True)
+class Found:
+    """What must be known of a column before a mutant of it is judged."""
+
+    controlled: Controlled
+    oracles: tuple[Mapping[str, Any], ...]  # on the unmutated kernels
+    oracle_limits: Limits | None
+    read: Read  # what else of the tree it all depends on
+
+
+class Reuse:
+    """The kept results of one column of `paths`, the files that mutants change."""
+
+    def __init__(self, store: Store, keys: Keys, options: RunOptions, paths: Sequence[str], changed: Sequence[str]):
+        self._store = store
+        self._keys = keys
+        raising = [(path, keys.source(source)) for path, source in options.raising_sources]
+        key = digest(keys.tree, list(paths), list(changed), raising, options.several, options.beside)
+        self._file = options.run_dir / FOLDER / f"{key}.json"
+        self._tests: Tests | None = None
+
+    def controls(self, sources: Mapping[str, str]) -> Found | None:
+        """What the controls gave on a tree that is the same as far as it counts; `sources` are today's."""
+        try:
+            found: Found = from_plain(Found, json.loads(self._file.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if not self._keys.holds(found.read):
+            return None
+        reach = found.controlled.reach
+        if reach is None:
+            return found
+        return replace(found, controlled=replace(found.controlled, reach=replace(reach, sources=sources)))
+
+    def keep_controls(self, found: Found) -> None:
+        """Writes what the controls gave; the oldest of many go."""
+        controlled = found.controlled
+        if controlled.reach is not None:
+            controlled = replace(controlled, reach=replace(controlled.reach, sources={}))
+        folder = self._file.parent
+        folder.mkdir(exist_ok=True)
+        text = json.dumps(to_plain(replace(found, controlled=controlled)), separators=(",", ":"), default=repr)
+        partial = self._file.with_suffix(".partial")
+        partial.write_bytes(text.encode("utf-8", "surrogatepass"))
+        partial.replace(self._file)
+        for path in sorted(folder.glob("*.json"), key=_age)[_MOST:]:
+            path.unlink(missing_ok=True)
+
+    def exact(self, mutants: Iterable[Mutant], found: Found) -> dict[str, MutantOutcome]:
+        """Outcomes of mutants for which nothing changed that counts."""
+        kept = {mutant.name: self._store.get(self._keys.exact(mutant, found.read)) for mutant in mutants}
+        return {name: outcome for name, outcome in kept.items() if outcome is not None}
+
+    def narrow(self, mutants: Iterable[Mutant], found: Found) -> dict[str, MutantOutcome]:
+        """Outcomes of mutants for which only tests changed that cannot see them; kept anew for this tree."""
+        reach = found.controlled.reach
+        if reach is None or not self._store.has_narrow:
+            return {}
+        outcomes = {}
+        for mutant in mutants:
+            only = reach.chosen({change.path: change.source for change in mutant.changes})
+            key = self._narrow(mutant, found, only)
+            outcome = self._store.get(key) if key is not None else None
+            if outcome is not None:
+                outcomes[mutant.name] = outcome
+                self.add(mutant, outcome, found, only)
+        return outcomes
+
+    def add(self, mutant: Mutant, outcome: MutantOutcome, found: Found, only: Chosen | None) -> None:
+        """Keeps an outcome that running these tests gave; None: all of them."""
+        narrow = self._narrow(mutant, found, only) if outcome.status != SURVIVED else None
+        self._store.add(self._keys.exact(mutant, found.read), outcome, narrow)
+
+    def _narrow(self, mutant: Mutant, found: Found, only: Chosen | None) -> str | None:
+        if only is None:
+            return None
+        if self._tests is None:
+            self._tests = self._keys.tests(found.controlled.baseline)
+        return self._keys.narrow(mutant, found.read, self._tests, only.tests)
+
+
+def prepared(found: Found, pool: Pool, events: Events) -> bool:
+    """Makes the pool what the controls left it as; False where children aren't started as they were then."""
+    controlled = found.controlled
+    if (controlled.mode == "fork") != pool.warm.forks:
+        return False
+    if controlled.hosted:
+        problem = pool.host(controlled.baseline.libraries)
+        if problem:
+            events.note(f"every mutant's tests are collected anew: {problem}")
+    return True
+
+
+def _age(path: Path) -> float:
+    return -path.stat().st_mtime
+
+
+def told(known: Sized, all_: Sized, *, controls: bool) -> tuple[str, ...]:
+    """The note for the reader of the report; `controls` if they were run."""
+    also = "" if controls else ", and so are the controls"
+    same = "nothing that could change them did"
+    return (f"{len(known)} of {len(all_)} results are those of an earlier run{also}: {same}",) if known else ()
