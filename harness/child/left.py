@@ -140,6 +140,7 @@ class Look:
             yield [(self.value(key, depth), self.value(item, depth)) for key, item in list(value.items())]
         elif isinstance(value, FunctionType):
             yield self.names(vars(value), depth)
+            yield id(value.__code__)
             yield self.value(value.__defaults__, depth)
             yield [self.value(cell.cell_contents, depth) for cell in value.__closure__ or ()]
         elif hasattr(value, "cache_info") and not isinstance(value, type):
