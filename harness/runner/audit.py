@@ -43,7 +43,9 @@ def chosen(outcomes: Iterable[MutantOutcome], count: int, seed: int) -> list[str
     return [outcome.mutant for outcome in judged if outcome.mutant in survivors | picked]
 
 
-def difference(outcome: MutantOutcome, output: str, junit: Path, problem: str) -> AuditDifference | None:
+def difference(
+    outcome: MutantOutcome, output: str, junit: Path, problem: str, flaky: Iterable[str] = ()
+) -> AuditDifference | None:
     """What the plain run says otherwise; `problem` is how its process ended, if not by itself."""
     recorded = f"{outcome.status} (stopped)" if outcome.stopped else told(outcome.counts)
     if problem:
@@ -51,12 +53,13 @@ def difference(outcome: MutantOutcome, output: str, junit: Path, problem: str) -
     counts = printed_counts(output)
     if counts is None:
         return AuditDifference(outcome.mutant, outcome.column, recorded, "pytest printed no last line")
-    if counts != outcome.counts and not outcome.stopped:
+    unsteady = {junit_key(test) for test in flaky}
+    if counts != outcome.counts and not (outcome.stopped or unsteady):
         return AuditDifference(outcome.mutant, outcome.column, recorded, told(counts))
     failing = failing_cases(junit)
     missing = [killer.test for killer in outcome.killers if not _is_among(killer.test, failing)]
     known = failing if outcome.stopped else {junit_key(test) for test in _may_fail(outcome)}
-    more = [" ".join(key) for key in sorted(failing) if key not in known]
+    more = [" ".join(key) for key in sorted(failing - unsteady) if key not in known]
     if not missing and not more:
         return None
     return AuditDifference(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -14,11 +13,13 @@ from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.audit import printed_counts, told
 from fastlora_verify.harness.runner.dependence import chains, halves, state_dependence
 from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.flaky import flaky_among, said
 from fastlora_verify.harness.runner.green import first_difference, how_ended, is_empty, problem_of
-from fastlora_verify.harness.runner.jobs import Probed
-from fastlora_verify.harness.runner.judge import End, outcomes
+from fastlora_verify.harness.runner.jobs import Chosen, Probed
+from fastlora_verify.harness.runner.judge import End, failing, outcomes
+from fastlora_verify.harness.runner.limits import followed_limits, limits_of, plain_limits
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task
-from fastlora_verify.harness.runner.reach import Reach, mapped_lines
+from fastlora_verify.harness.runner.reach import Reach, first_statements, mapped_lines, sources_of
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.trees.tree import Master
 
@@ -26,8 +27,6 @@ UNMUTATED, WARM_EQUALS_COLD, IDENTITY, RAISE = "unmutated", "warm-equals-cold", 
 SELECTION, COLLECTED_ONCE = "selection", "collected-once"
 
 _UNKNOWN_WALL = 3600.0  # s, for the run that the limits are taken from
-_START_SECONDS = 120.0  # what a new interpreter may need before the first test
-_FOLLOWED = 4.0  # times a mutant's limits: following lines alone can take five times the suite's CPU time
 
 
 @dataclass(frozen=True)
@@ -43,25 +42,6 @@ class Controlled:
     hosted: bool = False  # the tests may be collected once a worker
 
 
-def limits_of(options: RunOptions, end: End) -> Limits:
-    """A mutant's limits, from the unmutated suite."""
-    return Limits(
-        wall=max(options.wall_floor, options.wall_factor * end.seconds),
-        cpu=max(options.cpu_floor, options.cpu_factor * end.cpu_seconds),
-        memory=options.memory_limit,
-    )
-
-
-def plain_limits(limits: Limits) -> Limits:
-    """The same for a plain pytest, which imports the libraries itself."""
-    return Limits(limits.wall + _START_SECONDS, limits.cpu + _START_SECONDS, limits.memory)
-
-
-def followed_limits(limits: Limits) -> Limits:
-    """The same for a run whose lines are followed, which no mutant's is."""
-    return Limits(_FOLLOWED * limits.wall, _FOLLOWED * limits.cpu, limits.memory)
-
-
 class Red(RedControl):
     """A red control, with the suite's run where it came to its end."""
 
@@ -70,6 +50,7 @@ class Red(RedControl):
     ) -> None:
         super().__init__(column, control, problem, hint)
         self.suite = suite
+        self.suspects: tuple[SuiteFacts, Collection[str]] | None = None  # a whole run, and tests that may be flaky
 
 
 class Controls:
@@ -93,6 +74,7 @@ class Controls:
         self._green: list[Control] = []
         self._unrun: list[str] = []  # kernels that no test runs, in words
         self._usual: set[str] = set()  # what unmutated runs leave behind
+        self._flaky: frozenset[str] = frozenset()
 
     def check(self) -> Controlled:
         """Runs every control; raises RedControl at the first that is red.
@@ -102,14 +84,14 @@ class Controls:
         mode = "fork" if self._pool.warm.forks else ("cold" if self._options.cold else "spawn")
         notes = [f"children start anew: {self._pool.warm.ready['reason']}"] if mode == "spawn" else []
         try:
-            baseline, end = self._suite_twice()
+            baseline, end = self._steady_suite()
         except Red as red:
             if mode != "fork":
                 raise
             notes.append(f"not forked but started anew: {red.control} is red in a forked child ({red.problem})")
             self._pool.use_new_interpreters()
             mode, self._green = "cold", []
-            baseline, end = self._suite_twice()  # if that is red as well, the fork had no part in it
+            baseline, end = self._steady_suite()  # if that is red as well, the fork had no part in it
             self._events.note(notes[-1])
         limits = limits_of(self._options, end)
         try:
@@ -118,6 +100,7 @@ class Controls:
             red.suite = baseline, end
             raise
         notes += self._unrun
+        notes += [said(self._flaky)] if self._flaky else []
         if reach is not None:
             reach, problem = self._selection(reach, limits)
             if problem:
@@ -131,25 +114,49 @@ class Controls:
             reach = replace(reach, usual=frozenset(self._usual))
         return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach, hosted)
 
+    def _steady_suite(self) -> tuple[SuiteFacts, End]:
+        """As `_suite_twice`, the flaky tests left out of account."""
+        try:
+            return self._suite_twice()
+        except Red as red:
+            if red.suspects is None:
+                raise
+            first, tests = red.suspects
+            flaky = flaky_among(tests, first, self._unmutated_runs)
+            if flaky != frozenset(tests):
+                raise
+            self._flaky = flaky
+            self._events.note(said(flaky))
+            self._green = []
+            return self._suite_twice()
+
+    def _unmutated_runs(self, asked: Sequence[Chosen | None]) -> list[SuiteFacts]:
+        limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
+        stages = [Stage(jobs.SUITE, limits, only=only) for only in asked]
+        results = self._run([Task(f"{UNMUTATED} again {n}", (stage,)) for n, stage in enumerate(stages)])
+        return [self._facts(result) for result in results]
+
     def _suite_twice(self) -> tuple[SuiteFacts, End]:
         """The unmutated suite in a child, and as a plain cold pytest."""
         baseline, end = self._unmutated()
         other = self._differs_from_cold(baseline, limits_of(self._options, end))
         if other:
-            raise Red(self._column, WARM_EQUALS_COLD, other, "is a test not deterministic?")
+            raise other
         return baseline, end
 
     def _unmutated(self) -> tuple[SuiteFacts, End]:
         begin = monotonic()
         limits = Limits(_UNKNOWN_WALL, _UNKNOWN_WALL, self._options.memory_limit)
         result = self._run([Task(UNMUTATED, (Stage(jobs.SUITE, limits, printed=True, libraries=True),))])[0]
-        facts = suite_facts(result.lines, str(result.copy))
+        facts = self._facts(result)
         if is_empty(facts):
             raise NothingToRun(f"nothing to run: pytest collects no test in column {self._column}; check target.tests")
         problem = problem_of(facts, result)
         if problem:
             suite = (facts, result.end) if facts.ended and result.end.how == "exit" else None
-            raise Red(self._column, UNMUTATED, problem, suite=suite)
+            red = Red(self._column, UNMUTATED, problem, suite=suite)
+            red.suspects = (facts, failing(facts)) if suite and failing(facts) else None
+            raise red
         if facts.foreign:
             name, file = next(iter(facts.foreign.items()))
             problem = f"{name} was imported from {file}, not from the scratch copy"
@@ -157,20 +164,24 @@ class Controls:
         self._done(UNMUTATED, begin, told(facts.counts))
         return facts, result.end
 
-    def _differs_from_cold(self, warm: SuiteFacts, limits: Limits) -> str:
-        """How a plain cold pytest differs from the child's run; empty if it doesn't."""
+    def _differs_from_cold(self, warm: SuiteFacts, limits: Limits) -> Red | None:
+        """How a plain cold pytest differs from the child's run."""
+        red = partial(Red, self._column, WARM_EQUALS_COLD, hint="is a test not deterministic?")
         begin = monotonic()
         result = self._run([Task(WARM_EQUALS_COLD, (Stage(jobs.PLAIN, plain_limits(limits)),))])[0]
-        cold = suite_facts(result.lines, str(result.copy))
+        cold = self._facts(result)
         if result.end.how != "exit" or not cold.ended:
-            return f"the plain pytest run did not end: {how_ended(result)}"
+            return red(f"the plain pytest run did not end: {how_ended(result)}")
         printed = printed_counts(result.output)
         if printed is not None and printed != cold.counts:
-            return f"pytest prints {told(printed)} where its reports say {told(cold.counts)}"
-        other = first_difference(outcomes(warm), outcomes(cold))
-        if not other:
-            self._done(WARM_EQUALS_COLD, begin, f"{len(outcomes(cold))} outcomes")
-        return other
+            return red(f"pytest prints {told(printed)} where its reports say {told(cold.counts)}")
+        here, there = outcomes(warm), outcomes(cold)
+        if here != there:
+            found = red(first_difference(here, there))
+            found.suspects = warm, [test for test in {**here, **there} if here.get(test) != there.get(test)]
+            return found
+        self._done(WARM_EQUALS_COLD, begin, f"{len(there)} outcomes")
+        return None
 
     def _identity_and_raise(self, baseline: SuiteFacts, limits: Limits) -> Reach | None:
         begin = monotonic()
@@ -183,7 +194,7 @@ class Controls:
             tasks.append(Task(f"{RAISE} {index}", stages, edits, (Probed(path),)))
         results = self._run(tasks)
         for task, result in zip(tasks, results, strict=True):
-            facts = suite_facts(result.lines, str(result.copy))
+            facts = self._facts(result)
             if task.name == IDENTITY:
                 self._judge_identity(baseline, facts, result)
                 self._usual |= facts.harmed
@@ -205,7 +216,7 @@ class Controls:
         stage = partial(Stage, jobs.SUITE, followed_limits(limits), mapped=lines, stir=True)
         stages = [stage(only=only) for only in halves(reach.baseline)]
         results = self._run([Task(f"{SELECTION} {n}", (stage,)) for n, stage in enumerate(stages)])
-        parts = [suite_facts(result.lines, str(result.copy)) for result in results]
+        parts = [self._facts(result) for result in results]
         self._usual.update(*(facts.harmed for facts in parts))
         if any(not facts.ended or facts.recollected for facts in parts):
             return None, "half of the tests, run alone, did not come to their end"
@@ -227,7 +238,7 @@ class Controls:
         if not problem:
             stages = (Stage(jobs.SUITE, limits, harm=True),)
             for result in self._run([Task(f"{COLLECTED_ONCE} {n}", stages) for n in range(self._pool.size)]):
-                facts = suite_facts(result.lines, str(result.copy))
+                facts = self._facts(result)
                 self._usual |= facts.harmed
                 problem = problem or problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
@@ -265,6 +276,9 @@ class Controls:
             return
         raise Red(self._column, RAISE, f"a kernel in {path} that raises makes no test fail", "do the tests run it?")
 
+    def _facts(self, result: StageResult) -> SuiteFacts:
+        return replace(suite_facts(result.lines, str(result.copy)), flaky=self._flaky)
+
     def _run(self, tasks: Sequence[Task]) -> list[StageResult]:
         results: dict[str, StageResult] = {}
 
@@ -278,25 +292,3 @@ class Controls:
         seconds = monotonic() - begin
         self._green.append(Control(name, seconds, summary))
         self._events.control_done(name, seconds)
-
-
-def sources_of(master: Master, paths: Sequence[str]) -> dict[str, str]:
-    """The files that mutants change, as text; none if our Python can't parse one."""
-    found = {}
-    for path in paths:
-        try:
-            found[path] = master.decode(path)
-            ast.parse(found[path])
-        except (SyntaxError, ValueError):
-            return {}
-    return found
-
-
-def first_statements(source: bytes) -> tuple[int, ...]:
-    """The line of each function's first statement; none if our Python can't parse the target's."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return tuple(function.body[0].lineno for function in functions)

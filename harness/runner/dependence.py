@@ -41,7 +41,7 @@ def state_dependence(whole: SuiteFacts, parts: Sequence[SuiteFacts]) -> str:
     for part in parts:
         for name, case in part.tests.items():
             other = whole.tests[name]
-            if case.category != other.category and FOLLOWER not in _kinds(other, case):
+            if name not in whole.flaky and case.category != other.category and FOLLOWER not in _kinds(other, case):
                 return f"{name} is {other.category} after the tests before it and {case.category} without them"
     return ""
 

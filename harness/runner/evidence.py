@@ -71,6 +71,7 @@ class SuiteFacts:
     starts: bool = False  # if asked: a process was started
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
+    flaky: frozenset[str] = frozenset()  # tests whose outcome differs from run to run without any mutation
     harmed: frozenset[str] = frozenset()  # if asked: what is not as it was before the first test, by name
     stops: bool = False  # the suite stops at its first failures
     captures: bool = True  # pytest takes what tests print; else it goes where the tests' process prints

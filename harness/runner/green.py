@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastlora_verify.harness.runner.audit import told
 from fastlora_verify.harness.runner.evidence import SuiteFacts
-from fastlora_verify.harness.runner.judge import is_green, outcomes
+from fastlora_verify.harness.runner.judge import failing, is_green
 from fastlora_verify.harness.runner.pool import StageResult
 from fastlora_verify.reports.escape import one_line
 
@@ -32,11 +32,11 @@ def problem_of(facts: SuiteFacts, result: StageResult) -> str:
         return f"the suite did not end: {how_ended(result)}"
     if is_green(facts):
         return ""
-    failing = [test for test, category in outcomes(facts).items() if category in ("failed", "error")]
-    if failing:
-        case = facts.tests.get(failing[0]) or facts.collected[failing[0]]
+    failed = failing(facts)
+    if failed:
+        case = facts.tests.get(failed[0]) or facts.collected[failed[0]]
         why = f" ({case.raised.type}: {one_line(case.raised.message, 160)})" if case.raised is not None else ""
-        return f"{told(facts.counts)}; the first: {failing[0]}{why}"
+        return f"{told(facts.counts)}; the first: {failed[0]}{why}"
     if facts.broken is not None:
         return f"pytest broke: {facts.broken.type}: {facts.broken.message}"
     if facts.counts.skipped:

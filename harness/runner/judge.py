@@ -45,6 +45,7 @@ class Effect:
 SAME = Effect("same", tells=False)
 FAILS = Effect("fails", kills=True)
 ERRORS = Effect("errors", kills=True)
+_FLAKY = {False: SAME, True: Effect("fares otherwise, as now and then without the mutant")}
 
 _BECOMES = {
     "failed": "fails",
@@ -147,7 +148,8 @@ def _changes(
     killers: list[Killer] = []
     differences: list[tuple[str, str]] = []
     for test in dict.fromkeys([*baseline.tests, *facts.tests]):
-        effect = EFFECTS[category_of(baseline, test), category_of(facts, test)]
+        before, after = category_of(baseline, test), category_of(facts, test)
+        effect = EFFECTS[before, after] if test not in baseline.flaky else _FLAKY[before != after]
         if effect.kills:
             killers.append(_killer(baseline.tests[test], effect, facts, is_source))
         elif effect.tells:
@@ -264,10 +266,16 @@ def _remark(status: str, differences: Sequence[tuple[str, str]]) -> str:
 def is_green(facts: SuiteFacts) -> bool:
     """A whole run with a passed test and without a failure: what every control of an unmutated tree asks."""
     counts = facts.counts
-    return facts.ended and facts.broken is None and counts.passed > 0 and counts.failed + counts.errors == 0
+    failed = bool(failing(facts)) if facts.flaky else counts.failed + counts.errors > 0
+    return facts.ended and facts.broken is None and counts.passed > 0 and not failed
+
+
+def failing(facts: SuiteFacts) -> list[str]:
+    """Tests, and collectors, with a failure or an error, the flaky ones left out."""
+    return [test for test, category in outcomes(facts).items() if category in ("failed", "error")]
 
 
 def outcomes(facts: SuiteFacts) -> dict[str, str]:
-    """Every test, and every collector that failed or skipped itself, with its category."""
+    """Every test, and every collector that failed or skipped itself, with its category; the flaky ones left out."""
     every: Iterable[Case] = [*facts.tests.values(), *facts.collected.values()]
-    return {fact.test: fact.category for fact in every}
+    return {fact.test: fact.category for fact in every if fact.test not in facts.flaky}

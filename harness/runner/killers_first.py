@@ -30,7 +30,7 @@ class KillersFirst:
     """What is known of a column's tests, and what they killed so far."""
 
     def __init__(self, baseline: SuiteFacts, chains: Sequence[Chain], kills: Iterable[Kill] = ()) -> None:
-        self._passed = {test for test, case in baseline.tests.items() if case.category == "passed"}
+        self._passed = {test for test, case in baseline.tests.items() if case.category == "passed"} - baseline.flaky
         self._places = {test: place for place, test in enumerate(baseline.tests)}
         self._seconds = {test: case.seconds for test, case in baseline.tests.items()}
         self._followed: dict[str, set[str]] = defaultdict(set)

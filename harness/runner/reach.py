@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from fastlora_verify.harness.plan import Counts
 from fastlora_verify.harness.runner.dependence import Chain, drawn_along
 from fastlora_verify.harness.runner.evidence import Case, SuiteFacts
 from fastlora_verify.harness.runner.jobs import Chosen
+from fastlora_verify.harness.trees.tree import Master
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -95,6 +96,28 @@ def mapped_lines(sources: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     return {
         path: tuple(node.body[0].lineno for _, node in functions(ast.parse(text))) for path, text in sources.items()
     }
+
+
+def sources_of(master: Master, paths: Sequence[str]) -> dict[str, str]:
+    """The files that mutants change, as text; none if our Python can't parse one."""
+    found = {}
+    for path in paths:
+        try:
+            found[path] = master.decode(path)
+            ast.parse(found[path])
+        except (SyntaxError, ValueError):
+            return {}
+    return found
+
+
+def first_statements(source: bytes) -> tuple[int, ...]:
+    """The line of each function's first statement; none if our Python can't parse the target's."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return tuple(function.body[0].lineno for function in functions)
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, FunctionNode]]:

@@ -26,17 +26,18 @@ from fastlora_verify.harness.plan import (
 from fastlora_verify.harness.runner import audit, jobs
 from fastlora_verify.harness.runner.baseline import baseline_of
 from fastlora_verify.harness.runner.context import context_key
-from fastlora_verify.harness.runner.controls import Controlled, Controls, Red, limits_of, plain_limits, sources_of
+from fastlora_verify.harness.runner.controls import Controlled, Controls, Red
 from fastlora_verify.harness.runner.device import Device, device_of
 from fastlora_verify.harness.runner.evidence import suite_facts
 from fastlora_verify.harness.runner.jobs import Chosen, Probed, Setting, make_bridge
 from fastlora_verify.harness.runner.judge import Subject, judge
 from fastlora_verify.harness.runner.keys import Keys
 from fastlora_verify.harness.runner.killers_first import KillersFirst
+from fastlora_verify.harness.runner.limits import limits_of, plain_limits
 from fastlora_verify.harness.runner.normal import Normal
 from fastlora_verify.harness.runner.oracle_runs import unmutated_answers, with_answers
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
-from fastlora_verify.harness.runner.reach import Reach, completed
+from fastlora_verify.harness.runner.reach import Reach, completed, sources_of
 from fastlora_verify.harness.runner.reuse import Found, Reuse, prepared, told
 from fastlora_verify.harness.runner.store import Store, digest, runner_digest
 from fastlora_verify.harness.runner.unjudged import not_run, red_column
@@ -272,7 +273,8 @@ class _Run:
         def done(task: Task, results: list[StageResult]) -> None:
             result = results[0]
             problem = "" if result.end.how == "exit" else result.end.limit or result.end.how
-            other = audit.difference(by_name[task.name], result.output, result.scratch / "junit.xml", problem)
+            junit, flaky = result.scratch / "junit.xml", controlled.baseline.flaky
+            other = audit.difference(by_name[task.name], result.output, junit, problem, flaky)
             if other is not None:
                 found.append(other)
 

@@ -12,11 +12,11 @@ from typing import Any
 from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.plan import Column, RunOptions
 from fastlora_verify.harness.runner import jobs
-from fastlora_verify.harness.runner.controls import limits_of, plain_limits
 from fastlora_verify.harness.runner.device import Device, device_of
 from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
 from fastlora_verify.harness.runner.green import first_difference
 from fastlora_verify.harness.runner.jobs import Alone, Probed, Setting, make_bridge
+from fastlora_verify.harness.runner.limits import limits_of, plain_limits
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.sweep.find import Item, items_in, meant
