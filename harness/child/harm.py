@@ -18,6 +18,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from fastlora_verify.harness.child.left import Look, own_path
+from fastlora_verify.harness.child.place import real_folder
 from fastlora_verify.harness.child.probe import Probe
 
 _DEPTH = 4
@@ -45,31 +46,59 @@ _OWN_ENV = frozenset({"PYTEST_CURRENT_TEST"})
 Names = dict[str, Any]
 
 
+class _Libraries:
+    """The first look at the libraries: each namespace with its names as they were."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, ModuleType] = {}
+        self.spaces: dict[str, tuple[Any, Names]] = {}
+
+    def extend(self) -> None:
+        """Looks at what no look has seen yet."""
+        self.modules |= {name: module for name, module in list(sys.modules.items()) if name not in self.modules}
+        spaces: Names = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _classes()}
+        spaces |= {name: module for name, module in self.modules.items() if _is_patched(name, module)}
+        for name, space in spaces.items():
+            if name not in self.spaces:
+                self.spaces[name] = space, dict(vars(space))
+
+    def changed(self) -> Iterable[str]:
+        """What is not as it was."""
+        for name, module in self.modules.items():
+            if sys.modules.get(name) is not module:
+                yield f"the module {name}"
+        for name, (space, before) in self.spaces.items():
+            now = vars(space)
+            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
+                continue
+            yield from (f"{name}.{changed}" for changed in _patched(before, dict(now), isinstance(space, type)))
+
+
+_libraries = _Libraries()  # as they were in this process, or in the one that it was forked from
+
+
+def keep_libraries() -> None:
+    """Looks at the libraries, for this process and for every fork of it: what each would need 50 ms for."""
+    _libraries.extend()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            real_folder(os.path.dirname(file))
+
+
 class Harm:
     """What may outlive a test, in this process and in the copy at `root`."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._libraries: list[tuple[str, Any, Names]] = []  # each namespace with its names as they were
-        self._modules: dict[str, ModuleType] = {}
         self._own: dict[str, Names] = {}
         self._settings: Names = {}
         self._fixtures: set[str] = set()
         self._begun = False
 
-    def keep_libraries(self) -> None:
-        """The first look at the libraries, which a fork of this process inherits."""
-        self._modules = dict(sys.modules)
-        spaces: Names = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _classes()}
-        spaces |= {name: module for name, module in self._modules.items() if _is_patched(name, module)}
-        self._libraries = [
-            (name, space, dict(vars(space))) for name, space in spaces.items() if not self._is_own(space)
-        ]
-
     def begin(self, probe: Probe) -> None:
         """The first look: no test has begun. At modules that are imported later, `probe` has it looked then."""
-        if not self._libraries:
-            self.keep_libraries()
+        _libraries.extend()
         probe.imported = self._imported
         self._own = self._seen_own()
         self._settings = self._seen_settings()
@@ -99,7 +128,7 @@ class Harm:
         """The second look: everything that is not as it was."""
         if not self._begun:
             return []
-        return sorted({*self._fixtures, *self._changed_own(), *self._changed_settings(), *self._changed_libraries()})
+        return sorted({*self._fixtures, *self._changed_own(), *self._changed_settings(), *_libraries.changed()})
 
     # -- the copy's modules -----------------------------------------------------------------------------------
 
@@ -135,18 +164,6 @@ class Harm:
 
     def _changed_settings(self) -> Iterable[str]:
         return _differing(self._settings, self._seen_settings())
-
-    # -- libraries --------------------------------------------------------------------------------------------
-
-    def _changed_libraries(self) -> Iterable[str]:
-        for name, module in self._modules.items():
-            if sys.modules.get(name) is not module:
-                yield f"the module {name}"
-        for name, space, before in self._libraries:
-            now = vars(space)
-            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
-                continue
-            yield from (f"{name}.{changed}" for changed in _patched(before, dict(now), isinstance(space, type)))
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ import pytest
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.elsewhere import watch_elsewhere, watch_runs
 from fastlora_verify.harness.child.facts import Facts, Kept
-from fastlora_verify.harness.child.harm import Harm
+from fastlora_verify.harness.child.harm import Harm, keep_libraries
 from fastlora_verify.harness.child.leader import become_guarded
 from fastlora_verify.harness.child.leaders import Leaders
 from fastlora_verify.harness.child.lines import Lines
@@ -90,7 +90,6 @@ class Host:
         self._facts = facts
         self._elsewhere = elsewhere
         self._ran = ran  # mutated files that were run, relative to the copy
-        self._harm = Harm(job["copy"])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -100,7 +99,7 @@ class Host:
             self._events.send({"event": "unhosted", "host": self._name, "reason": reason})
             hard_exit(0)
         files = sorted({*files_in_memory(self._first["copy"]), *self._ran})
-        self._harm.keep_libraries()
+        keep_libraries()
         gc.collect()
         gc.freeze()
         sys.stdout.flush()
@@ -141,7 +140,7 @@ class Host:
         _renew_places(self._first, job, session.config)
         self.job, self.probe = job, probe_of(job)
         stop_early(job, self._facts, self._facts, self.probe)
-        harm = self._harm if job["harm"] else None
+        harm = Harm(job["copy"]) if job["harm"] else None
         self._facts.go_on(Channel.to_file(job["facts"]), self.probe, only_of(job), harm, session.items)
 
 

@@ -33,6 +33,7 @@ import traceback
 from typing import Any, NoReturn
 
 from fastlora_verify.harness.child.channel import Channel, hard_exit, private_fd
+from fastlora_verify.harness.child.harm import keep_libraries
 from fastlora_verify.harness.child.leaders import Leaders
 from fastlora_verify.harness.child.lines import Lines
 from fastlora_verify.harness.child.threads import reason_not_to_fork
@@ -68,6 +69,7 @@ class _Server:
                 except Exception as error:
                     failed[name] = f"{type(error).__name__}: {error}"[:300]
             _import_pytest()
+            keep_libraries()
             reason = _reason_not_to_fork()
         gc.collect()
         gc.freeze()

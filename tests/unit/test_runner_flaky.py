@@ -22,7 +22,7 @@ def test_flaky():
     count.write_text(count.read_text() + "x" if count.exists() else "x")
     import mod
     mod.f(1)
-    assert len(count.read_text()) % {every} != {fails}
+    assert len(count.read_text()) % {every} not in {fails}
 
 def test_f():
     import mod
@@ -35,7 +35,7 @@ def test_g():
 MOD = "def f(x):\n    return x + 1\n\n\ndef g(x):\n    return x * 2\n"
 
 
-def tree(tmp_path: Path, every: int, fails: int) -> Path:
+def tree(tmp_path: Path, every: int, *fails: int) -> Path:
     root = tmp_path / "tree"
     tests = COUNTING.format(count=str(tmp_path / "count"), every=every, fails=fails)
     for name, text in {"src/mod.py": MOD, "tests/test_it.py": tests}.items():
@@ -46,9 +46,13 @@ def tree(tmp_path: Path, every: int, fails: int) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["count", "verdict"])
-@pytest.mark.parametrize(("every", "fails"), [(2, 0), (2, 1)], ids=["passes first", "fails first"])
-def test_a_flaky_test_is_named_and_kills_nothing(tmp_path: Path, every: int, fails: int, mode: str) -> None:
-    root = tree(tmp_path, every, fails)
+@pytest.mark.parametrize(
+    ("every", "fails"),
+    [(2, (0,)), (2, (1,)), (4, (2, 3))],
+    ids=["found alone", "fails first", "passes where the others are compared with it"],
+)
+def test_a_flaky_test_is_named_and_kills_nothing(tmp_path: Path, every: int, fails: tuple[int, ...], mode: str) -> None:
+    root = tree(tmp_path, every, *fails)
     mutants = [mutant_of(root, "src/mod.py", "x + 1", new, name=new) for new in ("1 + x", "1 + x + 0", "x + 2")]
     options = options_for(tmp_path, workers=1, audit=1, mode=mode)
     column, events = run_one(target_of(root, "mod"), mutants, options)

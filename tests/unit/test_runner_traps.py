@@ -69,14 +69,14 @@ def test_lines_that_run_at_import_are_every_tests(tmp_path: Path) -> None:
     """The first test that imports the module runs them, and every test may see what they made."""
     mod = "TABLE = [1, 2]\n\n\ndef f(x):\n    return x\n"
     tests = (
-        "def test_first():\n    import mod\n    assert mod.f(1) == 1\n\n"
+        "def test_first():\n    import mod\n    assert mod.f(1) == mod.TABLE[0]\n\n"
         "def test_second():\n    import mod\n    assert mod.TABLE[1] == 2\n\ndef test_other(): pass\n"
     )
-    column, events = run(tmp_path, tree(tmp_path, mod, tests), ("[1, 2]", "[1, 3]"), ("[1, 2]", "[1, 2] + 1"))
+    column, events = run(tmp_path, tree(tmp_path, mod, tests), ("[1, 2]", "[2, 3]"), ("[1, 2]", "[1, 2] + 1"))
     assert {"collected-once", "selection"} <= set(events.controls)
     assert [outcome.status for outcome in column.mutants] == [KILLED, NOT_VIABLE]
-    assert named(column.mutants[0]) == ["test_second"]
-    assert column.mutants[0].counts == Counts(passed=2, failed=1)
+    assert named(column.mutants[0]) == ["test_first", "test_second"]
+    assert column.mutants[0].counts == Counts(passed=1, failed=2)
     assert column.mutants[1].counts == Counts(passed=1, failed=2)
 
 
@@ -136,17 +136,23 @@ def test_other(): pass
     assert [named(outcome) for outcome in column.mutants] == [["test_f", "test_python", "test_xdist"], []]
 
 
-def test_failures_leave_no_tracebacks_to_be_made(tmp_path: Path) -> None:
+def test_no_traceback_is_made_of_a_failure(tmp_path: Path) -> None:
     """pytest's own cost ten times the tests where many fail."""
-    tests = "def test_f():\n    import mod\n    assert mod.f(1) == 2\n\ndef test_g():\n    import mod\n    mod.g()\n"
-    root = tree(tmp_path, "def f(x):\n    return x + 1\n\n\ndef g():\n    return 1\n", tests)
-    mutant = mutant_of(root, "src/mod.py", "return x + 1", "g.__code__ = (lambda: __import__('os')._exit(3)).__code__")
-    column, events = run_one(target_of(root, "mod"), [mutant], options_for(tmp_path, pytest_extra=("--tb=long", "-s")))
+    told = tmp_path / "told"
+    conftest = f"""
+def pytest_runtest_logreport(report):
+    if report.failed:
+        with open({str(told)!r}, "a") as file:
+            file.write(str(report.longrepr))
+"""
+    tests = "def test_f():\n    import mod\n    assert mod.f(1) == 2\n"
+    root = tree(tmp_path, "def f(x):\n    return x + 1\n", tests, **{"tests/conftest.py": conftest})
+    mutant = mutant_of(root, "src/mod.py", "x + 1", "x + 2")
+    column, events = run_one(target_of(root, "mod"), [mutant], options_for(tmp_path, pytest_extra=("--tb=long",)))
     assert {"collected-once", "selection"} <= set(events.controls)
-    assert column.mutants[0].status == "crash"
-    (log,) = (tmp_path / "run" / "logs").iterdir()
-    assert "FAILURES" not in log.read_text()
-    assert "def test_f" not in log.read_text()
+    assert column.mutants[0].killers[0].message.startswith("assert 3 == 2")
+    assert "AssertionError" in told.read_text()
+    assert "import mod" not in told.read_text()
 
 
 def test_a_weakened_assertion_turns_its_verdict(tmp_path: Path) -> None:
