@@ -24,8 +24,8 @@ import pytest
 
 from fastlora_verify.harness.child.channel import Channel, hard_exit
 from fastlora_verify.harness.child.exception import exception_fact, relative
-from fastlora_verify.harness.child.facts import failed_collection
 from fastlora_verify.harness.child.place import Job, enter, foreign_modules
+from fastlora_verify.harness.child.reported import failed_collection
 
 _TEXT = 300  # characters of a value or a mark
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -23,12 +23,13 @@ from typing import Any, Protocol
 import pytest
 
 from fastlora_verify.harness.child.channel import Channel
-from fastlora_verify.harness.child.exception import MESSAGE, exception_fact
+from fastlora_verify.harness.child.exception import exception_fact
 from fastlora_verify.harness.child.harm import Harm
 from fastlora_verify.harness.child.left import Left
 from fastlora_verify.harness.child.place import files_in_memory
 from fastlora_verify.harness.child.printed import sections_within
 from fastlora_verify.harness.child.probe import ELSEWHERE, REACHED, TRIGGERED, Marks, Probe
+from fastlora_verify.harness.child.reported import failed_collection, skip_reason, unraised
 from fastlora_verify.harness.child.selection import Only, digest_of, random_streams, stir
 
 
@@ -217,7 +218,7 @@ class Facts:
         if call.excinfo is not None:
             self._exception = exception_fact(call.excinfo.value, self._root)
         else:
-            self._exception = _unraised(str(report.longrepr))
+            self._exception = unraised(str(report.longrepr))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -228,9 +229,9 @@ class Facts:
             self.counts[category] += 1
         phase: dict[str, Any] = {"when": report.when, "category": category}
         if report.failed:
-            phase["exception"] = self._exception or _unraised(str(report.longrepr))
+            phase["exception"] = self._exception or unraised(str(report.longrepr))
         elif report.skipped:
-            phase["reason"] = getattr(report, "wasxfail", "") or _skip_reason(report)
+            phase["reason"] = getattr(report, "wasxfail", "") or skip_reason(report)
         self._exception = None
         self._phases.append(phase)
         if self._printed:
@@ -278,37 +279,3 @@ class Facts:
             for definition in definitions:
                 marks |= self._shared.get(definition, frozenset())
         return marks
-
-
-def failed_collection(report: Any, root: str) -> dict[str, Any] | None:
-    """The fact of a collector that found an error, or skipped itself; None of any other."""
-    if not (report.failed or report.skipped):
-        return None
-    fact: dict[str, Any] = {"event": "collect", "test": report.nodeid}
-    fact["category"] = "error" if report.failed else "skipped"
-    call = getattr(report, "call", None)
-    if report.failed and call is not None and call.excinfo is not None:
-        fact["exception"] = exception_fact(_cause(call.excinfo.value), root)
-    else:
-        fact["reason"] = _skip_reason(report)
-    return fact
-
-
-def _cause(error: BaseException) -> BaseException:
-    """What a CollectError was made of: pytest wraps import and syntax errors of test modules."""
-    while isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _skip_reason(report: Any) -> str:
-    longrepr = report.longrepr
-    text = longrepr[2] if isinstance(longrepr, tuple) and len(longrepr) == 3 else str(longrepr or "")
-    return str(text).removeprefix("Skipped: ")[:MESSAGE]
-
-
-def _unraised(text: str) -> dict[str, Any]:
-    """A failure without an exception: a strict xfail that passed, or a plugin's verdict."""
-    first = text.strip().splitlines()[0][:MESSAGE] if text.strip() else ""
-    kind = "XPASS(strict)" if first.startswith("[XPASS(strict)]") else "Failed"
-    return {"type": kind, "mro": [kind], "judges": True, "message": first, "name": None, "frames": []}
