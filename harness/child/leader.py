@@ -25,6 +25,7 @@ _prctl = getattr(ctypes.CDLL(None), "prctl", None) if _LINUX else None
 _CHUNK = 1 << 16
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _KILL_SECONDS = 10.0
+_ENDING = 0.002  # s
 
 
 def guard(name: str, job: Job, events: Channel, parent: int) -> None:
@@ -113,6 +114,11 @@ class _Pump:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.set_blocking(reader, False)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody may still write."""
+        return self._open
+
     def wait(self, seconds: float) -> None:
         """Copies what is there, or waits for it up to `seconds`."""
         if not self._open:
@@ -146,6 +152,8 @@ def _wait(child: int, pump: _Pump, stop: _StopFlag) -> tuple[int, struct_rusage]
         pid, status, usage = os.wait4(child, os.WNOHANG)
         if pid == child:
             return status, usage
+        if not pump.is_open:  # the last that held the pipe is ending
+            step = min(step, _ENDING)
         if stop.wanted:
             for pid in [child, *descendants()]:
                 _kill(pid)
@@ -160,14 +168,14 @@ def kill_descendants(group: int) -> int:
     killed: set[int] = set()
     deadline = monotonic() + _KILL_SECONDS
     while monotonic() < deadline:
-        for pid in descendants():
-            killed.add(pid)
-            _kill(pid)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        except ChildProcessError:
+        except ChildProcessError:  # nor has anything outlived its own parent: it would have come to this process
             break
+        for pid in descendants():
+            killed.add(pid)
+            _kill(pid)
         sleep(0.005)
     return len(killed)
 

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from fastlora_verify.harness.runner import jobs
+from fastlora_verify.harness.runner.discarded import discard
 from fastlora_verify.harness.runner.evidence import read_lines
 from fastlora_verify.harness.runner.jobs import Alone, Chosen, Probed, Setting, Until
 from fastlora_verify.harness.runner.judge import End
@@ -98,7 +99,7 @@ class Worker:
 
     def new_scratch(self) -> Path:
         """An empty folder for the next stage; `results` keeps what it needs of the last."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        discard(self.scratch)
         self.scratch.mkdir(parents=True, exist_ok=True)
         return self.scratch
 

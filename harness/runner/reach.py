@@ -9,11 +9,12 @@ found by a control, see `dependence.py`.
 from __future__ import annotations
 
 import ast
-import copy
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 from fastlora_verify.harness.child.probe import ELSEWHERE, FIRST
 from fastlora_verify.harness.plan import Counts
@@ -57,7 +58,7 @@ class Reach:
         changed = changed_functions(self.sources[path], mutated)
         if changed is None:
             return None
-        marks = self._marks(path)
+        marks = self._marks[path]
         wanted: set[int] = set()
         for name in changed:
             if name not in marks or marks[name] & self._shared:
@@ -79,14 +80,14 @@ class Reach:
                 found |= part.tests[name].ran - case.ran if name in part.tests else set()
         return frozenset(found)
 
-    def _marks(self, path: str) -> dict[str, set[int]]:
-        """The marks of a file's functions, by dotted name."""
-        found: dict[str, set[int]] = {}
+    @cached_property
+    def _marks(self) -> dict[str, dict[str, set[int]]]:
+        """The marks of each file's functions, by dotted name."""
+        found: dict[str, dict[str, set[int]]] = {path: {} for path in self.sources}
         index = FIRST
-        for other, text in self.sources.items():
+        for path, text in self.sources.items():
             for name, _ in functions(ast.parse(text)):
-                if other == path:
-                    found.setdefault(name, set()).add(index)
+                found[path].setdefault(name, set()).add(index)
                 index += 1
         return found
 
@@ -136,10 +137,10 @@ def changed_functions(before: str, after: str) -> tuple[str, ...] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the target's own text: Python says it where the text is run
-            old, new = ast.parse(before), ast.parse(after)
+            old, new = _differing(before, after)
     except SyntaxError:
         return None
-    if _outline(old) != _outline(new):
+    if _form(old) != _form(new):
         return None
     olds, news = _bodies(old), _bodies(new)
     changed = [name for name in olds if olds[name] != news.get(name)]
@@ -149,28 +150,42 @@ def changed_functions(before: str, after: str) -> tuple[str, ...] | None:
     return tuple(changed) or None
 
 
-def _outline(tree: ast.Module) -> str:
-    """The module without its functions' statements: what runs at import, headers and defaults included."""
-    return ast.dump(_Hollow().visit(copy.deepcopy(tree)))
+def _differing(before: str, after: str) -> tuple[ast.Module, ast.Module]:
+    """Both modules without the top-level statements that are the same text in both: the most of a large file."""
+    old, new = _parsed(before), _parsed(after)
+    if len(old) == len(new):
+        pairs = [(one, other) for one, other in zip(old, new, strict=True) if one[1] != other[1]]
+        old, new = [one for one, _ in pairs], [other for _, other in pairs]
+    return ast.Module([one for one, _ in old], []), ast.Module([one for one, _ in new], [])
 
 
-def _bodies(tree: ast.Module) -> dict[str, str]:
-    """Each function's own statements, those of functions inside it hollowed out."""
-    found: dict[str, str] = {}
-    for name, node in functions(tree):
-        hollow = [_Hollow().visit(copy.deepcopy(statement)) for statement in node.body]
-        found[name] = found.get(name, "") + "\n".join(ast.dump(statement) for statement in hollow)
+@lru_cache(maxsize=16)
+def _parsed(source: str) -> list[tuple[ast.stmt, str]]:
+    """The top-level statements, each with its lines, decorators included."""
+    lines = re.split(r"\r\n|\r|\n", source)  # as Python counts them
+    found = []
+    for node in ast.parse(source).body:
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+        found.append((node, "\n".join(lines[first - 1 : node.end_lineno])))
     return found
 
 
-class _Hollow(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.body = [ast.Pass()]
-        return node
+def _bodies(tree: ast.Module) -> dict[str, tuple[Any, ...]]:
+    """Each function's own statements, those of functions inside it left out."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for name, node in functions(tree):
+        found[name] = (*found.get(name, ()), _form(node.body))
+    return found
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
-        node.body = [ast.Pass()]
-        return node
+
+def _form(node: Any) -> Any:
+    """What runs when a node does, as something that is equal for equal code: functions without their statements."""
+    if isinstance(node, list):
+        return tuple(map(_form, node))
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    left_out = "body" if isinstance(node, FunctionNode) else ""
+    return type(node).__name__, *(_form(value) for name, value in ast.iter_fields(node) if name != left_out)
 
 
 def _is_factory(node: FunctionNode) -> bool:

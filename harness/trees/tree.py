@@ -130,6 +130,7 @@ class Copy:
         shutil.copytree(master.path, path, symlinks=True)
         self.path = Path(os.path.realpath(path))
         self._master = master
+        self._ordered = sorted(master.entries.items())  # folders before what is in them
         self._seen = {name: _signature(info) for name, info in _walk(self.path)}
 
     def write(self, path: str, data: bytes) -> None:
@@ -156,7 +157,7 @@ class Copy:
         repaired = [name for name in sorted(found, reverse=True) if name not in self._master.entries]
         for name in repaired:
             _remove_in(self.path, name)
-        for name, entry in sorted(self._master.entries.items()):
+        for name, entry in self._ordered:
             info = found.get(name)
             if info is not None and self._seen.get(name) == _signature(info):
                 continue

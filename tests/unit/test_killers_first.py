@@ -111,6 +111,7 @@ def test_a_kill_by_a_test_that_draws_random_numbers_is_sure_after_all_that_it_fo
     assert again("a", "b", "c", killers="c", chains=chains) is None
     assert again("b", "c", killers="c", chains=chains) == "suite"
     assert again("a", "b", "c", killers="a", chains=chains) is None
+    assert again(killers="c", chains=chains) is None  # a file that can't be collected
 
 
 def test_a_kill_in_the_suite_s_order_is_sure(mutant: Mutant) -> None:

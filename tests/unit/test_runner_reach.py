@@ -67,6 +67,24 @@ def test_a_change_is_of_functions_or_of_everything(old: str, new: str, changed: 
     assert changed_functions(SOURCE, SOURCE.replace(old, new)) == changed
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("@functools.cache\n", "@functools.lru_cache(3)\n"), ("import functools\n", "import functools\nimport os\n")],
+    ids=["a decorator", "one statement more"],
+)
+def test_a_function_may_not_be_all_that_changed(old: str, new: str) -> None:
+    changed = SOURCE.replace("x + 1", "x - 1")
+    assert changed_functions(SOURCE, changed.replace(old, new)) is None
+    assert changed_functions(SOURCE.replace(old, new), changed.replace(old, new)) == ("one",)
+
+
+def test_lines_are_those_of_python() -> None:
+    """A form feed or a line separator in a text ends none, a carriage return does."""
+    before = 'A = """\x0c\u2028"""\r\n' + SOURCE.replace("\n", "\r\n", 5)
+    assert changed_functions(before, before.replace("x + 1", "x - 1")) == ("one",)
+    assert changed_functions(before, before.replace("y=2", "y=3")) is None
+
+
 def case(test: str, *ran: int, category: str = "passed", streams: tuple[str, str] = ("s", "s")) -> Case:
     return Case(test, category, ran=frozenset(ran), streams=(("p", "p"), streams))
 
