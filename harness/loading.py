@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fastlora_verify.harness.editing.own import nothing_left, own_mutants, with_base
 from fastlora_verify.harness.editing.plugins import PACKAGE
 from fastlora_verify.harness.errors import TargetError
 from fastlora_verify.harness.plan import Events
+from fastlora_verify.harness.plans import Plans
 from fastlora_verify.harness.selection import Selection, check_allowances, select, wanted_mutations
 from fastlora_verify.harness.targets.roles import check_roles, modules_of
 from fastlora_verify.harness.targets.sources import read_sources
@@ -47,7 +49,9 @@ def load(path: Path | None, selection: Selection, events: Events | None = None) 
     return loaded
 
 
-def planned(target: Target, sources: Mapping[str, SourceFile], selection: Selection) -> Loaded:
+def planned(
+    target: Target, sources: Mapping[str, SourceFile], selection: Selection, plans: Plans | None = None
+) -> Loaded:
     """The mutants of these sources. Raises TargetError, UnknownName or NothingToRun."""
     mutations = wanted_mutations(selection, target)
     check_roles(target, sources)
@@ -55,7 +59,10 @@ def planned(target: Target, sources: Mapping[str, SourceFile], selection: Select
     if not mutations and not own.mutants:
         raise nothing_left(own)
     instruments = [name for name in target.instruments if name in sources]
-    plan = plan_mutants(sources, target.kernels, instruments, mutations) if mutations else Plan((), (), ())
+    plan = Plan((), (), ())
+    if mutations:
+        make = partial(plan_mutants, sources, target.kernels, instruments, mutations)
+        plan = make() if plans is None else plans.kept(sources, target.kernels, instruments, mutations, make)
     plan = replace(plan, faults_elsewhere=(*selection.offered.faults, *plan.faults_elsewhere))
     asked = selection.kernels or tuple(kernel.name for kernel in target.kernels)
     no_sites = tuple(no for no in plan.no_sites if no.kernel in asked)

@@ -106,6 +106,7 @@ def _column(outcome: plan.ColumnOutcome, told: Told) -> record.Column:
         controls=_controls(outcome),
         mode=cast(record.Mode, outcome.mode),
         asked=cast(record.Asked, outcome.asked),
+        reused=outcome.reused,
         needs_card=base.skipped_here if base else (),
         printed=tuple(map(_printed, base.printed)) if base else (),
         printed_note=base.printed_note if base else "",

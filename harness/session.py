@@ -15,6 +15,7 @@ from fastlora_verify.harness.editing.own import with_base
 from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, PythonError, TargetError, UnknownName
 from fastlora_verify.harness.loading import check_whole, tell_faults
 from fastlora_verify.harness.plan import COUNT, NOT_RUN, Column, ColumnOutcome, Events, RunOptions
+from fastlora_verify.harness.plans import Plans
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
 from fastlora_verify.harness.records import compared, kills_in, read_previous
 from fastlora_verify.harness.run_folder import RECORD, keep, near, prepare_run_dir, record_in
@@ -62,6 +63,7 @@ class Request:
     audit: int = 0
     oracles: bool = True
     select: bool = True
+    resume: bool = True
     mode: str = COUNT
 
 
@@ -152,7 +154,8 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
     wanted_mutations(selection, session.target)  # names are checked before trees are laid out
     try:
         with session.trees() as trees:
-            columns = ready(session.fitted(trees), with_base(selection, session.target))
+            kept = Plans(session.run_dir, resume=request.resume)
+            columns = ready(session.fitted(trees), with_base(selection, session.target), kept)
             check_whole(columns[0].loaded, selection, [one.loaded for one in columns[1:]])
             tell_faults([one.loaded for one in columns], events)
             mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
@@ -194,6 +197,7 @@ def _options(session: _Session, one: Ready) -> RunOptions:
         audit=request.audit,
         oracles=request.oracles and not why_not_asked(target),
         select=request.select,
+        resume=request.resume,
         mode=request.mode,
         kills=session.kills,
         raising_sources=raising_sources(target, one.loaded.sources, one.loaded.kernels),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fastlora_verify.harness.errors import EditError, Failure, NothingToRun, UnknownName
 from fastlora_verify.harness.loading import Loaded, fitting, nothing_of, planned
 from fastlora_verify.harness.plan import NO_SITE, NOT_RUN, Column, ColumnOutcome, MutantOutcome, OfTree
+from fastlora_verify.harness.plans import Plans
 from fastlora_verify.harness.selection import Selection
 from fastlora_verify.harness.targets.sources import on_disk, read_sources
 from fastlora_verify.harness.targets.target import Target
@@ -73,7 +74,7 @@ def fitted(columns: Sequence[tuple[Column, Tree]], tests: Sequence[str]) -> list
     return found
 
 
-def ready(columns: Sequence[Fitted], selection: Selection) -> list[Ready]:
+def ready(columns: Sequence[Fitted], selection: Selection, kept: Plans | None = None) -> list[Ready]:
     """Every column planned from its own source. Raises what planning raises where no column has a mutant."""
     plans: dict[object, Loaded] = {}
     failures: list[Failure] = []
@@ -84,7 +85,7 @@ def ready(columns: Sequence[Fitted], selection: Selection) -> list[Ready]:
         if key not in plans:
             try:
                 lenient = replace(selection, lenient=not one.tree.is_own)
-                plans[key] = planned(one.target, one.sources, lenient)
+                plans[key] = planned(one.target, one.sources, lenient, kept)
             except (NothingToRun, UnknownName, EditError) as failure:
                 if one.tree.is_own and isinstance(failure, EditError):
                     raise
@@ -132,6 +133,7 @@ def _again(outcome: ColumnOutcome, column: Column) -> ColumnOutcome:
         outcome,
         column=column,
         mutants=tuple(replace(mutant, column=column.id) for mutant in outcome.mutants),
+        reused=(),
         audited=(),
         audit_differences=(),
         notes=(note,),

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastlora_verify.reports.decode import RecordError, decode
+from fastlora_verify.reports.decode import RecordError, decode, encode
 from fastlora_verify.reports.results import Counts, Gone, How, Killer, LastRound, ReachedTest, Result, Status, Then
 from fastlora_verify.reports.suite_record import SuiteRecord
 
@@ -81,6 +81,7 @@ class Column:
     controls: tuple[Control, ...] = ()
     mode: Mode = "fork"  # how children start; "cold": a new interpreter each, why is in `notes`
     asked: Asked = "count"  # "verdict": a mutant's tests end at its first kill, see `Result.stopped`
+    reused: tuple[str, ...] = ()  # mutants whose results are those of an earlier run: nothing that counts changed
     needs_card: tuple[str, ...] = ()  # tests that are skipped here for want of a card
     device_name: str | None = None
     not_run: str | None = None  # why nothing ran in this column
@@ -249,7 +250,7 @@ class RunRecord:
 
 def to_json(record: RunRecord) -> dict[str, Any]:
     """The record as data that `json.dumps` takes."""
-    data = asdict(record)
+    data: dict[str, Any] = encode(record)
     for mutant in data["mutants"]:
         mutant["kernel"] = ", ".join(mutant["kernels"])
     return data
@@ -273,8 +274,12 @@ def from_json(data: object) -> RunRecord:
 
 
 def dumps(record: RunRecord) -> str:
-    """The record as JSON text in ASCII, ending in a newline."""
-    return json.dumps(to_json(record), indent=1) + "\n"
+    """The record as JSON text in ASCII, ending in a newline: a line an entry, and a line each item of its lists."""
+    entries = []
+    for name, value in to_json(record).items():
+        items = ",\n  ".join(map(json.dumps, value)) if isinstance(value, tuple) else ""
+        entries.append(f' "{name}": ' + (f"[\n  {items}\n ]" if items else json.dumps(value)))
+    return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def loads(text: str) -> RunRecord:

@@ -77,6 +77,9 @@ def mutate(
     mode: Annotated[
         Mode, typer.Option(help="verdict: the likeliest killers first, and a mutant's tests stop at its first kill.")
     ] = Mode.COUNT,
+    no_resume: Annotated[
+        bool, typer.Option("--no-resume", help="Run everything anew, whatever earlier runs found.")
+    ] = False,
     show_output: ShowOutput = False,
     no_oracles: Annotated[bool, typer.Option("--no-oracles", help="Don't run the oracles on the mutants.")] = False,
 ) -> int:
@@ -104,6 +107,7 @@ def mutate(
         audit=audit,
         oracles=not no_oracles,
         select=not no_select,
+        resume=not no_resume,
         mode=mode.value,
     )
     arguments.check_writable(json, report)

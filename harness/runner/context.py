@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import fields
@@ -19,9 +20,11 @@ from fastlora_verify.harness.targets.listing import python_files
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.revision import cpu_model
 
-# How many run at once, where it is kept, what is checked afterwards, and what belongs to controls alone.
 _NO_MATTER = frozenset(
-    {"run_dir", "workers", "audit", "audit_seed", "resume", "kills", "tests", "raising_sources", "several", "beside"}
+    {
+        *("run_dir", "workers", "kills", "audit", "audit_seed", "resume"),  # where, in which order, what else is done
+        *("tests", "raising_sources", "several", "beside", "mode"),  # in other keys, or in another place of this one
+    }
 )
 # What names a terminal, a login or one job of a CI service.
 _SESSION = re.compile(
@@ -55,6 +58,7 @@ def _settings(options: RunOptions) -> dict[str, object]:
 def _environment(setting: Setting, scratch: Path) -> dict[str, str]:
     """What a child finds in its environment, apart from what names a session."""
     found = warm_environment(setting, scratch)
+    found["PATH"] = os.pathsep.join(dict.fromkeys(found.get("PATH", "").split(os.pathsep)))
     return {
         name: value
         for name, value in found.items()

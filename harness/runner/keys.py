@@ -13,7 +13,7 @@ The narrow key of a mutant that was run with chosen tests holds of the other tes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -34,7 +34,7 @@ _FORMS = ("", ".txt")
 class Read:
     """What of its tree the unmutated run read as text: those files count with every byte."""
 
-    files: Mapping[str, str]  # by path: SHA-256 of the content, empty where there is none
+    files: Mapping[str, str]  # by path: SHA-256 of the content
     tree: str = ""  # the digest of the whole tree, where a process was started
 
 
@@ -81,7 +81,7 @@ class Keys:
 
     def read(self, facts: SuiteFacts) -> Read:
         """What a run of the unmutated suite read."""
-        files = {path: self._content(path) for path in facts.reads}
+        files = {path: self._content(path) for path in facts.reads if path in self._master.entries}
         return Read(files, self._master.digest if facts.starts else "")
 
     def holds(self, read: Read) -> bool:
@@ -93,18 +93,18 @@ class Keys:
         entry = self._master.entries.get(path)
         return entry.content if entry is not None else ""
 
-    def exact(self, mutant: Mutant, read: Read) -> str:
-        """The key of a mutant where nothing changed that counts."""
-        return digest(self.tree, read.files, read.tree, self._mutant(mutant))
+    def exact(self, mutant: Mutant, mode: str, read: Read) -> str:
+        """The key of a mutant where nothing changed that counts; `mode` is that of the options."""
+        return digest(self.tree, mode, read.files, read.tree, self._mutant(mutant))
 
-    def narrow(self, mutant: Mutant, read: Read, tests: Tests, chosen: Sequence[str]) -> str | None:
+    def narrow(self, mutant: Mutant, mode: str, read: Read, tests: Tests, chosen: Iterable[str]) -> str | None:
         """The key of a mutant that only these tests can see; None where other tests' statements may matter."""
         bodies = tests.bodies(chosen)
         if bodies is None:
             return None
         others = {name: form for name, form in self._forms.items() if name not in tests.files}
         common = [self._context, others, tests.common, read.files, read.tree]
-        return digest(common, bodies, list(chosen), self._mutant(mutant))
+        return digest(common, bodies, mode, sorted(chosen), self._mutant(mutant))
 
     def tests(self, facts: SuiteFacts) -> Tests:
         """The tests of the unmutated run, by their files."""

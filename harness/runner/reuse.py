@@ -41,6 +41,7 @@ class Reuse:
         raising = [(path, keys.source(source)) for path, source in options.raising_sources]
         key = digest(keys.tree, list(paths), list(changed), raising, options.several, options.beside)
         self._file = options.run_dir / FOLDER / f"{key}.json"
+        self._mode = options.mode
         self._tests: Tests | None = None
 
     def controls(self, sources: Mapping[str, str]) -> Found | None:
@@ -72,7 +73,7 @@ class Reuse:
 
     def exact(self, mutants: Iterable[Mutant], found: Found) -> dict[str, MutantOutcome]:
         """Outcomes of mutants for which nothing changed that counts."""
-        kept = {mutant.name: self._store.get(self._keys.exact(mutant, found.read)) for mutant in mutants}
+        kept = {mutant.name: self._store.get(self._keys.exact(mutant, self._mode, found.read)) for mutant in mutants}
         return {name: outcome for name, outcome in kept.items() if outcome is not None}
 
     def narrow(self, mutants: Iterable[Mutant], found: Found) -> dict[str, MutantOutcome]:
@@ -93,14 +94,14 @@ class Reuse:
     def add(self, mutant: Mutant, outcome: MutantOutcome, found: Found, only: Chosen | None) -> None:
         """Keeps an outcome that running these tests gave; None: all of them."""
         narrow = self._narrow(mutant, found, only) if outcome.status != SURVIVED else None
-        self._store.add(self._keys.exact(mutant, found.read), outcome, narrow)
+        self._store.add(self._keys.exact(mutant, self._mode, found.read), outcome, narrow)
 
     def _narrow(self, mutant: Mutant, found: Found, only: Chosen | None) -> str | None:
         if only is None:
             return None
         if self._tests is None:
             self._tests = self._keys.tests(found.controlled.baseline)
-        return self._keys.narrow(mutant, found.read, self._tests, only.tests)
+        return self._keys.narrow(mutant, self._mode, found.read, self._tests, only.tests)
 
 
 def prepared(found: Found, pool: Pool, events: Events) -> bool:
@@ -123,4 +124,6 @@ def told(known: Sized, all_: Sized, *, controls: bool) -> tuple[str, ...]:
     """The note for the reader of the report; `controls` if they were run."""
     also = "" if controls else ", and so are the controls"
     same = "nothing that could change them did"
-    return (f"{len(known)} of {len(all_)} results are those of an earlier run{also}: {same}",) if known else ()
+    if known:
+        return (f"{len(known)} of {len(all_)} results are those of an earlier run{also}: {same}",)
+    return () if controls else (f"the controls are those of an earlier run: {same}",)

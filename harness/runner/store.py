@@ -29,9 +29,8 @@ class Store:
     def __init__(self, run_dir: Path, *, resume: bool = True) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self._path = run_dir / FILE
-        if not resume:
-            self._path.unlink(missing_ok=True)
-        self._known = _read(self._path)
+        known = _read(self._path)
+        self._known = known if resume else {}
         self.has_narrow = any(_NARROW in line for line in self._known.values())
         self._file = self._path.open("ab")
 
