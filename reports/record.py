@@ -11,6 +11,7 @@ is `stopped`.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -292,4 +293,10 @@ def loads(text: str) -> RunRecord:
         raise RecordError("not JSON: nested too deeply") from error
     except ValueError as error:  # of a number with thousands of digits
         raise RecordError(f"not JSON: {error}") from error
-    return from_json(data)
+    collects = gc.isenabled()
+    gc.disable()  # no search for garbage meanwhile: all that is made lives as long as the record
+    try:
+        return from_json(data)
+    finally:
+        if collects:
+            gc.enable()
