@@ -12,7 +12,7 @@ from time import monotonic
 
 from fastlora_verify.harness.ask import Question, ask_columns
 from fastlora_verify.harness.editing.own import with_base
-from fastlora_verify.harness.errors import Failure, NoDevice, NothingToRun, PythonError, TargetError, UnknownName
+from fastlora_verify.harness.errors import Failure, NoDevice, PythonError, TargetError, UnknownName
 from fastlora_verify.harness.loading import check_whole, tell_faults
 from fastlora_verify.harness.plan import COUNT, NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.plans import Plans
@@ -34,9 +34,8 @@ from fastlora_verify.harness.several import (
 )
 from fastlora_verify.harness.suite_diff.revisions import suite_or_why
 from fastlora_verify.harness.targets.described import why_not_asked
-from fastlora_verify.harness.targets.sources import check_tests, on_disk
-from fastlora_verify.harness.targets.target import Target
-from fastlora_verify.harness.targets.target_file import find_executable, load_target
+from fastlora_verify.harness.targets.instead import inner_tests, with_python
+from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.harness.trees.column_trees import Tree, trees_of
 from fastlora_verify.harness.trees.columns import Wanted, ids_of, specs_of
 from fastlora_verify.harness.trees.revision import cpu_model
@@ -229,38 +228,3 @@ def oracle(request: Request, question: Question) -> RunRecord:
             return session.kept(run_record(session.target, session.told(), outcomes))
     except Conflicts as found:
         return session.kept(stopped_record(session.target, session.told(), found))
-
-
-def with_python(target: Target, python: str | None) -> Target:
-    """The target with the interpreter of the command line. Raises PythonError if there is no such file."""
-    if python is None:
-        return target
-    found = find_executable(python, Path.cwd())
-    if found is None:
-        raise PythonError(python, "is not an executable file")
-    return replace(target, python=found)
-
-
-def inner_tests(target: Target, tests: Sequence[str]) -> tuple[str, ...]:
-    """The command line's test paths, in the copy. They may be given as they lie on disk, too.
-
-    Raises TargetError for one that is nowhere, NothingToRun where neither the command line nor the target has any.
-    """
-    inner = tuple(_inner_test(target, test) for test in tests)
-    if not (inner or target.tests):
-        raise NothingToRun(f"nothing to run: {target.file} names no tests; fill its key target.tests, or give --tests")
-    check_tests(target, inner or target.tests, "--tests" if inner else "target.tests")
-    return inner
-
-
-def _inner_test(target: Target, test: str) -> str:
-    path, colons, rest = test.partition("::")
-    if on_disk(target, path) is not None:
-        return test
-    folders = [*target.place, *([("", target.root)] if target.root is not None else [])]
-    real = Path(path).resolve()
-    for inner, folder in folders:
-        if real.is_relative_to(folder) and real.exists():
-            relative = (Path(inner) / real.relative_to(folder)).as_posix()
-            return f"{relative}{colons}{rest}"
-    return test

@@ -14,6 +14,7 @@ from fastlora_verify.reports.sections import left_out, paragraphs
 WHOLE = 10  # survivors that are told whole even if the tables must be shortened for it
 DIFF_LINES = 40
 DIFF_CHARACTERS = 2500
+OF_THE_RUN = ("--target", "--python", "--tests")  # what a mutant by hand must be given as the run was
 EDITS = (("--insert",), ("--replace",), ("--patch",))  # options that are all of a mutant
 
 
@@ -45,16 +46,21 @@ def survivor(number: int, mutant: MutantRecord, record: RunRecord) -> str:
 
 def _by_hand(mutant: MutantRecord, record: RunRecord) -> str:
     """The command that writes the mutant into a copy, of the target that the run was of."""
-    target = ""
-    for word, following in zip(record.command, [*record.command[1:], ""], strict=True):
-        if word == "--target":
-            target = following
-        elif word.startswith("--target="):
-            target = word.removeprefix("--target=")
-    of = f" --target {shlex.quote(target)}" if target else ""
+    same = shlex.join(word for option in OF_THE_RUN for word in _given(record.command, option))
     first = " -x" if any(column.asked == "verdict" for column in record.columns) else ""
     words = [] if mutant.options[:1] in EDITS else [mutant.name]
-    return f"fastlora-verify apply {shlex.join([*words, *mutant.options])} --to DIR{first}{of}"
+    return f"fastlora-verify apply {shlex.join([*words, *mutant.options])} --to DIR{first}{f' {same}' if same else ''}"
+
+
+def _given(command: Sequence[str], option: str) -> list[str]:
+    """The option with each of its values, as a command line has them."""
+    found = []
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        if word == option:
+            found += [option, following]
+        elif word.startswith(f"{option}="):
+            found += [option, word.partition("=")[2]]
+    return found
 
 
 def _tests(mutant: MutantRecord) -> list[str]:

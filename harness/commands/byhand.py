@@ -19,6 +19,7 @@ from fastlora_verify.harness.commands.options import (
     Replaces,
     Reverts,
     TargetPath,
+    Tests,
 )
 from fastlora_verify.harness.exit_code import ExitCode
 
@@ -58,16 +59,19 @@ def apply(
     reverts: Reverts = None,
     mutations: Mutations = None,
     target: TargetPath = None,
+    tests: Tests = None,
     python: Python = None,
     first: Annotated[bool, typer.Option("-x", help="The command that it prints stops at the first failure.")] = False,
 ) -> int:
     """Write one mutant into a copy of the target, and say how its tests are run there."""
     from fastlora_verify.harness import byhand
     from fastlora_verify.harness.editing.edit_options import asked
-    from fastlora_verify.harness.session import with_python
+    from fastlora_verify.harness.targets.instead import inner_tests, with_python
 
     loaded = _loaded(name, asked(insert, replace, patch, reverts, mutations), target)
-    loaded = dataclasses.replace(loaded, target=with_python(loaded.target, python))
+    run = with_python(loaded.target, python)
+    run = dataclasses.replace(run, tests=inner_tests(run, tests)) if tests else run
+    loaded = dataclasses.replace(loaded, target=run)
     mutant = byhand.only_one(loaded.mutants, name or "what was given")
     applied = byhand.apply(loaded, mutant, to, first=first)
     typer.echo(f"# {mutant.name} is in {', '.join(map(str, applied.files))}\n{applied.command}")

@@ -31,6 +31,7 @@ from fastlora_verify.harness.commands.options import (
     RunDir,
     ShowOutput,
     TargetPath,
+    Tests,
     Upstream,
 )
 from fastlora_verify.harness.exit_code import of_run
@@ -56,7 +57,7 @@ def mutate(
     reverts: Reverts = None,
     mutations: Mutations = None,
     target: TargetPath = None,
-    tests: Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")] = None,
+    tests: Tests = None,
     device: Devices = None,
     column: Columns = None,
     against: Against = None,

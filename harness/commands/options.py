@@ -20,6 +20,7 @@ TargetPath = Annotated[
 Kernels = Annotated[list[str] | None, typer.Option("--kernel", help="Only this kernel. Repeatable.")]
 Families = Annotated[list[str] | None, typer.Option("--family", help="Only this family. Repeatable.")]
 Devices = Annotated[list[str] | None, typer.Option("--device", help="cpu or cuda; both give two columns.")]
+Tests = Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")]
 Python = Annotated[str | None, typer.Option("--python", help="The interpreter that runs the target.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the run record there.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the report there, too.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fastlora_verify.harness import arguments
-from fastlora_verify.harness.commands.options import PROGRAM, JsonFile, Python, ReportFile, RunDir, TargetPath
+from fastlora_verify.harness.commands.options import PROGRAM, JsonFile, Python, ReportFile, RunDir, TargetPath, Tests
 from fastlora_verify.harness.exit_code import of_suite
 
 
@@ -15,7 +15,7 @@ def suite(
     context: typer.Context,
     against: Annotated[str, typer.Option(help="The revision whose suite is the base: a branch, a tag, a commit.")],
     target: TargetPath = None,
-    tests: Annotated[list[str] | None, typer.Option(help="Tests in place of the target's own.")] = None,
+    tests: Tests = None,
     device: Annotated[str, typer.Option(help="cpu or cuda: what the tests see while they are collected.")] = "cpu",
     python: Python = None,
     json: JsonFile = None,

@@ -13,6 +13,7 @@ from fastlora_verify.harness.plan import RunOptions
 from fastlora_verify.harness.recording import Told, environment, run_record
 from fastlora_verify.harness.run_folder import near, prepare_run_dir, write
 from fastlora_verify.harness.suite_diff.revisions import suite_against
+from fastlora_verify.harness.targets.instead import inner_tests, with_python
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.harness.trees.revision import cpu_model
@@ -27,7 +28,7 @@ def suite(request: session.Request) -> RunRecord:
     Raises UsageError for a test path that neither tree has, NothingToRun where there are no tests on either side.
     """
     clock, started = monotonic(), datetime.now(UTC)
-    target = session.with_python(load_target(request.target), request.python)
+    target = with_python(load_target(request.target), request.python)
     run_dir = prepare_run_dir(request.run_dir, target)
     options = RunOptions(run_dir=run_dir, threads=request.threads)
     request.columns.check()
@@ -57,7 +58,7 @@ def _inner(target: Target, tests: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     for test in tests:
         try:
-            found += session.inner_tests(target, (test,))
+            found += inner_tests(target, (test,))
         except TargetError:
             found.append(test)
     return tuple(found)

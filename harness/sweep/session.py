@@ -19,6 +19,7 @@ from fastlora_verify.harness.runner.device import Device
 from fastlora_verify.harness.selection import Selection
 from fastlora_verify.harness.several import Fitted, fitted
 from fastlora_verify.harness.sweep.run import Ask, Tell, sweep_column
+from fastlora_verify.harness.targets.instead import inner_tests, with_python
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.targets.target_file import load_target
 from fastlora_verify.harness.trees.column_trees import trees_of
@@ -56,7 +57,7 @@ def sweep(request: session.Request, wish: Wish, tell: Tell) -> SweepRecord:
     clock, started = monotonic(), datetime.now(UTC)
     specs = specs_of(request.columns, request.devices)
     loaded, mutant = _loaded(request.target, wish.mutant)
-    target = session.with_python(loaded, request.python)
+    target = with_python(loaded, request.python)
     run_dir = prepare_run_dir(request.run_dir, target)
     options = RunOptions(run_dir=run_dir, workers=request.workers, threads=request.threads)
     test, paths = _place(target, wish.test)
@@ -124,7 +125,7 @@ def _place(target: Target, test: str) -> tuple[str, tuple[str, ...]]:
     """The test as it lies in the copy, and where to collect it: its file, or everywhere for a name alone."""
     if ".py" in test.partition("::")[0]:
         try:
-            (inner,) = session.inner_tests(replace(target, tests=()), (test,))
+            (inner,) = inner_tests(replace(target, tests=()), (test,))
         except TargetError:  # no such file: the nearest ids are among the target's own tests
             return test, target.tests
         return inner, (inner.partition("::")[0],)

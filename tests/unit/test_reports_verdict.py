@@ -122,3 +122,21 @@ def test_by_hand_stops_as_well() -> None:
     survivor = Result(status="survived", passed=3, reached=3, triggered=3)
     assert "--to DIR -x`" in markdown.render(of(survivor))
     assert "--to DIR`" in markdown.render(of(survivor, "count"))
+
+
+def test_by_hand_has_the_target_the_interpreter_and_the_tests_of_the_run() -> None:
+    survivor = Result(status="survived", passed=3, reached=3, triggered=3)
+    words = (
+        "fastlora-verify",
+        "mutate",
+        "--tests",
+        "a.py",
+        "--all",
+        "--tests=b c.py",
+        "--python",
+        "p",
+        "--target",
+        "t",
+    )
+    text = markdown.render(of(survivor, "count", command=words))
+    assert "--to DIR --target t --python p --tests a.py --tests 'b c.py'`" in text

@@ -1,8 +1,9 @@
-"""`mutate --mode verdict` and `apply -x`, from the command line."""
+"""`mutate --mode verdict`, and the command that `apply` prints, from the command line."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,14 @@ def test_apply_prints_a_command_that_stops(tiny: Path, capsys: pytest.CaptureFix
     for words, told in (([], "-m pytest -W ignore tests"), (["-x"], "-m pytest -x -W ignore tests")):
         assert run(["apply", name, "--target", "tiny", "--to", f"to{len(words)}", *words]) == 0
         assert told in capsys.readouterr().out
+
+
+def test_apply_prints_a_command_with_the_tests_and_the_interpreter_asked_for(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "delegates-always@tiny.kernel:patch.forward"
+    one = "tests/test_tiny.py"
+    assert run(["apply", name, "--target", "tiny", "--to", "to", "--tests", one, "--python", sys.executable]) == 0
+    assert f"{sys.executable} -P -m pytest -W ignore {one}\n" in capsys.readouterr().out
+    assert run(["apply", name, "--target", "tiny", "--to", "other", "--tests", "tests/no.py"]) == 2
+    assert "tests/no.py" in capsys.readouterr().err
