@@ -84,7 +84,7 @@ class Facts:
         self._sections: list[tuple[str, str]] = []
         self._left = Left(root, probe.mapped)
         self.harm = harm
-        self._harmed: list[str] = []
+        self._harmed: list[str] | None = None  # not looked
         self.after_test: Callable[[Mapping[str, Any]], None] | None = None  # hears every line of a test
 
     @pytest.hookimpl(hookwrapper=True)
@@ -154,7 +154,7 @@ class Facts:
         if self.harm is not None:
             self.harm.begin(self._probe)
         yield
-        self._harmed = self.harm.names() if self.harm is not None else []
+        self._harmed = self.harm.names() if self.harm is not None else None
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:

@@ -197,7 +197,7 @@ class Controls:
             facts = self._facts(result)
             if task.name == IDENTITY:
                 self._judge_identity(baseline, facts, result)
-                self._usual |= facts.harmed
+                self._usual |= facts.harmed or frozenset()
                 reach = Reach(sources, facts) if sources and self._options.select else None
             else:
                 self._judge_raise(task, baseline, facts)
@@ -217,7 +217,7 @@ class Controls:
         stages = [stage(only=only) for only in halves(reach.baseline)]
         results = self._run([Task(f"{SELECTION} {n}", (stage,)) for n, stage in enumerate(stages)])
         parts = [self._facts(result) for result in results]
-        self._usual.update(*(facts.harmed for facts in parts))
+        self._usual.update(*(facts.harmed or () for facts in parts))
         if any(not facts.ended or facts.recollected for facts in parts):
             return None, "half of the tests, run alone, did not come to their end"
         problem = state_dependence(reach.baseline, parts)
@@ -239,7 +239,7 @@ class Controls:
             stages = (Stage(jobs.SUITE, limits, harm=True),)
             for result in self._run([Task(f"{COLLECTED_ONCE} {n}", stages) for n in range(self._pool.size)]):
                 facts = self._facts(result)
-                self._usual |= facts.harmed
+                self._usual |= facts.harmed or frozenset()
                 problem = problem or problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
         if problem:
             self._pool.unhost()

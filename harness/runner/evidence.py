@@ -72,7 +72,7 @@ class SuiteFacts:
     recollected: bool = False  # other tests than expected were collected, so all were run
     ran_outside: frozenset[int] = frozenset()  # with a map: marks hit while no test ran
     flaky: frozenset[str] = frozenset()  # tests whose outcome differs from run to run without any mutation
-    harmed: frozenset[str] = frozenset()  # if asked: what is not as it was before the first test, by name
+    harmed: frozenset[str] | None = None  # what is not as it was before the first test, by name; None: not looked at
     stops: bool = False  # the suite stops at its first failures
     captures: bool = True  # pytest takes what tests print; else it goes where the tests' process prints
 
@@ -149,7 +149,7 @@ def suite_facts(lines: Iterable[Mapping[str, Any]], root: str) -> SuiteFacts:
         starts=end.get("starts", False),
         recollected=recollected,
         ran_outside=frozenset(end.get("ran_outside", ())),
-        harmed=frozenset(end.get("harmed", ())),
+        harmed=frozenset(end["harmed"]) if end.get("harmed") is not None else None,
         stops=end.get("stops", False),
         captures=end.get("captures", True),
     )

@@ -13,7 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import log2
 
-from fastlora_verify.harness.plan import BY_ASSERTION, KILLED, REMEMBERED, VERDICT, Kill, MutantOutcome, RunOptions
+from fastlora_verify.harness.plan import (
+    BY_ASSERTION,
+    KILLED,
+    REMEMBERED,
+    SURVIVED,
+    VERDICT,
+    Kill,
+    MutantOutcome,
+    RunOptions,
+)
 from fastlora_verify.harness.runner.dependence import Chain
 from fastlora_verify.harness.runner.evidence import SuiteFacts
 from fastlora_verify.harness.runner.jobs import Chosen, Until
@@ -68,12 +77,15 @@ class KillersFirst:
         return replace(chosen, tests=(*leading[0], *leading[1], *rest), as_listed=True)
 
     def again(self, chosen: Chosen | None, facts: SuiteFacts, outcome: MutantOutcome, *, tried: bool) -> Chosen | None:
-        """The order in which the tests must run once more to be sure of a kill; None: it is sure.
+        """The order in which the tests must run once more to be sure of the outcome; None: it is sure.
 
         `tried`: they did so already, now only the suite's order will do.
         """
-        if chosen is None or not chosen.as_listed or outcome.status != KILLED:
+        if chosen is None or not chosen.as_listed or outcome.status not in (KILLED, SURVIVED):
             return None
+        if outcome.status == SURVIVED:
+            ordered = tuple(self._in_order(chosen.tests))
+            return replace(chosen, tests=ordered, as_listed=False) if ordered != chosen.tests else None
         killers = [killer.test for killer in outcome.killers]
         if self._is_sure(list(facts.tests), killers, set(chosen.tests)):
             return None

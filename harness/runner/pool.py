@@ -207,7 +207,7 @@ class Pool:
             alone=stage.alone,
             libraries=stage.libraries,
             stir=stage.stir,
-            harm=stage.harm or (stage.only is not None and stage.until is None),
+            harm=stage.harm or stage.only is not None,
         )
         name = f"{worker.task.name}|{stage.kind}|{worker.attempts}"
         busy[name] = worker

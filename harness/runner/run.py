@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.plan import (
-    CRASH,
-    KILLED,
-    NOT_VIABLE,
-    SURVIVED,
-    TIMEOUT,
     AuditDifference,
     Column,
     ColumnOutcome,
@@ -28,18 +22,16 @@ from fastlora_verify.harness.runner.baseline import baseline_of
 from fastlora_verify.harness.runner.context import context_key
 from fastlora_verify.harness.runner.controls import Controlled, Controls, Red
 from fastlora_verify.harness.runner.device import Device, device_of
-from fastlora_verify.harness.runner.evidence import suite_facts
-from fastlora_verify.harness.runner.jobs import Chosen, Probed, Setting, make_bridge
-from fastlora_verify.harness.runner.judge import Subject, judge
+from fastlora_verify.harness.runner.jobs import Chosen, Setting, make_bridge
+from fastlora_verify.harness.runner.judging import Asked, Judging
 from fastlora_verify.harness.runner.keys import Keys
-from fastlora_verify.harness.runner.killers_first import KillersFirst
 from fastlora_verify.harness.runner.limits import limits_of, plain_limits
 from fastlora_verify.harness.runner.normal import Normal
-from fastlora_verify.harness.runner.oracle_runs import unmutated_answers, with_answers
+from fastlora_verify.harness.runner.oracle_runs import unmutated_answers
 from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
-from fastlora_verify.harness.runner.reach import Reach, completed, sources_of
+from fastlora_verify.harness.runner.reach import sources_of
 from fastlora_verify.harness.runner.reuse import Found, Reuse, prepared, told
-from fastlora_verify.harness.runner.store import Store, digest, runner_digest
+from fastlora_verify.harness.runner.store import Store, runner_digest
 from fastlora_verify.harness.runner.unjudged import not_run, red_column
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.targets.described import has_kernel_entries
@@ -52,9 +44,16 @@ from fastlora_verify.mutations.base import Mutant
 
 
 def run_columns(
-    target: Target, mutants: Sequence[Mutant], columns: Sequence[Column], options: RunOptions, events: Events
+    target: Target,
+    mutants: Sequence[Mutant],
+    columns: Sequence[Column],
+    options: RunOptions,
+    events: Events,
+    part: Collection[str] | None = None,
 ) -> list[ColumnOutcome]:
-    """Runs every mutant in every column, the controls of a column first.
+    """Runs every mutant in every column, the controls of a column first; of the mutants only those named in `part`.
+
+    The controls are those of all mutants, so that they say the same whichever part is run.
 
     Raises errors.RedControl when a control is red, errors.NoDevice when the only column's device is missing; with
     `options.several` neither, the column says so. Raises errors.PythonError when the target's interpreter can't run a
@@ -70,7 +69,10 @@ def run_columns(
     try:
         master = make_master(target, scratch / "master", options.run_dir.resolve())
         check_copied(target, master.path)
-        run = _Run(target, mutants, options, events, scratch, master, make_bridge(scratch / "bridge"), store, normal)
+        own = [mutant for mutant in mutants if part is None or mutant.name in part]
+        changed = tuple(dict.fromkeys(change.path for mutant in mutants for change in mutant.changes))
+        bridge = make_bridge(scratch / "bridge")
+        run = _Run(target, own, changed, options, events, scratch, master, bridge, store, normal)
         return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
     finally:
         store.close()
@@ -82,6 +84,7 @@ def run_columns(
 class _Run:
     target: Target
     mutants: Sequence[Mutant]
+    changed: tuple[str, ...]  # files that any mutant of the run changes, new ones included
     options: RunOptions
     events: Events
     scratch: Path
@@ -93,20 +96,18 @@ class _Run:
     def __post_init__(self) -> None:
         self._workers: list[Worker] = []
         self._is_source = source_side(self.target, self.master.entries)
-        every = dict.fromkeys(change.path for mutant in self.mutants for change in mutant.changes)
-        self._changed = tuple(every)  # files that mutants change, new ones included
-        self._paths = tuple(path for path in every if path in self.master.entries)
+        self._paths = tuple(path for path in self.changed if path in self.master.entries)
 
     def column(self, column: Column, *, alone: bool) -> ColumnOutcome:
         """One column, from the look for its device to the audit."""
-        setting = Setting(self.target, self.options, column.device, self.bridge, self._changed)
+        setting = Setting(self.target, self.options, column.device, self.bridge, self.changed)
         device = device_of(setting, self.scratch)
         if device.reason:
             if alone:
                 raise NoDevice(column.device, device.reason)
             return replace(not_run(column, self.mutants, device, self._blobs(), device.reason), no_device=True)
         keys = Keys(context_key(self.target, setting, device, self.scratch), self.master, self.normal)
-        reuse = Reuse(self.store, keys, self.options, self._paths, self._changed)
+        reuse = Reuse(self.store, keys, self.options, self._paths, self.changed)
         found = reuse.controls(sources_of(self.master, self._paths)) if self.options.resume else None
         known = reuse.exact(self.mutants, found) if found is not None else {}
         self.events.column_started(column, len(self.mutants), len(known))
@@ -152,7 +153,9 @@ class _Run:
             self.events.mutant_done(outcome.mutant, column.id, outcome.status)
 
         waiting = [mutant for mutant in self.mutants if mutant.name not in known]
-        self._judge(pool, column, found.controlled, found.oracle_limits, found.oracles, waiting, done)
+        asked = Asked(found.oracle_limits, () if has_kernel_entries(self.target) else found.oracles)
+        judging = Judging(column.id, found.controlled, self.options, self.master, self._is_source, asked, done)
+        judging.run(pool, waiting)
         outcome = self._outcome(column, device, found, outcomes, known, controls=earlier is None)
         audited, differences = self._audit(pool, found.controlled, outcome.mutants)
         return replace(outcome, audited=audited, audit_differences=differences)
@@ -190,76 +193,6 @@ class _Run:
             blobs=self._blobs(),
         )
 
-    def _judge(
-        self,
-        pool: Pool,
-        column: Column,
-        controlled: Controlled,
-        oracle_limits: Limits | None,
-        unmutated: Sequence[Mapping[str, Any]],
-        mutants: Sequence[Mutant],
-        report: Callable[[MutantOutcome, Chosen | None], None],
-    ) -> None:
-        limits = limits_of(self.options, controlled.end)
-        by_name = {mutant.name: mutant for mutant in mutants}
-        unmutated = () if has_kernel_entries(self.target) else unmutated
-        unsure: dict[str, _Unsure] = {}
-        reach = controlled.reach
-        usual = reach.usual if reach is not None else frozenset()
-        first = KillersFirst.of(self.options, controlled.baseline, reach.chains if reach is not None else ())
-
-        def done(task: Task, results: list[StageResult]) -> None:
-            mutant = by_name[task.name]
-            suite, stage = results[0], task.stages[0]
-            ran = facts = suite_facts(suite.lines, str(suite.copy))
-            if stage.only is not None or stage.until is not None:
-                facts = completed(facts, controlled.baseline)
-            outcome = judge(
-                Subject(mutant.name, tuple(change.path for change in mutant.changes), mutant.new_names),
-                column.id,
-                controlled.baseline,
-                facts,
-                suite.end,
-                self._is_source,
-            )
-            tried = mutant.name in unsure
-            answers = results[1:] or (unsure.pop(mutant.name).answers if mutant.name in unsure else [])
-            if stage.until is not None and outcome.status == KILLED:
-                outcome = replace(outcome, stopped=True, counts=ran.counts)
-            again = first.again(stage.only, ran, outcome, tried=tried) if first is not None else None
-            harmed = facts.harmed - usual or (stage.until is not None and outcome.status == NOT_VIABLE)
-            if again is not None or (stage.only is not None and (outcome.status == SURVIVED or harmed)):
-                unsure[mutant.name] = _Unsure(again, answers)
-                return
-            if outcome.status in (CRASH, TIMEOUT):
-                self._keep_log(mutant.name, suite.output)
-            if first is not None:
-                first.learn(mutant, outcome)
-            report(with_answers(outcome, answers[0], unmutated) if answers else outcome, stage.only)
-
-        pool.run((self._task(m, self._chosen(m, reach, first), first, limits, oracle_limits) for m in mutants), done)
-        while unsure:
-            pool.run([self._task(by_name[n], one.only, first, limits, None) for n, one in unsure.items()], done)
-
-    def _chosen(self, mutant: Mutant, reach: Reach | None, first: KillersFirst | None) -> Chosen | None:
-        """The tests that can see the mutant; None: all."""
-        only = reach.chosen({change.path: change.source for change in mutant.changes}) if reach is not None else None
-        return first.ordered(mutant, only) if first is not None and only is not None else only
-
-    def _task(
-        self,
-        mutant: Mutant,
-        only: Chosen | None,
-        first: KillersFirst | None,
-        limits: Limits,
-        oracle_limits: Limits | None,
-    ) -> Task:
-        until = first.until(mutant, only) if first is not None else None
-        stages = [Stage(jobs.SUITE, limits, only=only, until=until)]
-        if oracle_limits is not None:
-            stages.append(Stage(jobs.ORACLE, oracle_limits, mutant.kernels))
-        return Task(mutant.name, tuple(stages), self.master.edits(mutant.changes), _probed(mutant))
-
     def _audit(
         self, pool: Pool, controlled: Controlled, outcomes: Sequence[MutantOutcome]
     ) -> tuple[tuple[str, ...], tuple[AuditDifference, ...]]:
@@ -294,27 +227,3 @@ class _Run:
 
     def _blobs(self) -> Blobs:
         return blobs_of(self.target, self.master.entries, self.options.tests or self.target.tests)
-
-    def _keep_log(self, name: str, output: str) -> None:
-        folder = self.options.run_dir / "logs"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{digest(name)[:16]}.txt").write_text(f"{name}\n\n{output}", encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class _Unsure:
-    """A mutant whose tests are run once more."""
-
-    only: Chosen | None  # to be sure of a kill; None: all, since what the mutant leaves may make others fail
-    answers: list[StageResult]  # the oracles'
-
-
-def _probed(mutant: Mutant) -> tuple[Probed, ...]:
-    """Where each of its files is watched."""
-    found = []
-    for change in mutant.changes:
-        probes = change.probes  # outside of a function, the changed line is all of the scope that runs
-        if change.source is not None:
-            reached, triggered = probes.reached or probes.triggered, probes.triggered or probes.reached
-            found.append(Probed(change.path, reached, triggered))
-    return tuple(found)

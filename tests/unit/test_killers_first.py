@@ -136,3 +136,14 @@ def test_an_earlier_record_tells_what_killed() -> None:
     assert {one.mutant for one in found} <= {mutant.name for mutant in synthetic_record().mutants}
     assert found[0].tests[0].startswith(PIN)
     assert (found[0].path, found[0].scope) == ("kernels/linear.py", "patch.forward")
+
+
+def test_a_survivor_s_tests_run_once_in_the_suite_s_order() -> None:
+    first = KillersFirst(BASELINE, ())
+    survived = replace(killed_by(), status=SURVIVED)
+    listed = replace(ALL, tests=tuple("dabce"), as_listed=True)
+    again = first.again(listed, ran(*"dabce"), survived, tried=False)
+    assert again is not None
+    assert (again.tests, again.as_listed) == (tuple("abcde"), False)
+    assert first.again(replace(listed, tests=tuple("abcde")), ran(*"abcde"), survived, tried=False) is None
+    assert first.again(again, ran(*"abcde"), survived, tried=True) is None

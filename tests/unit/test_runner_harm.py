@@ -8,7 +8,7 @@ import pytest
 from runner_trees import mutant_of, options_for, run_one, target_of
 
 from fastlora_verify.harness.plan import KILLED, ColumnOutcome, Counts
-from fastlora_verify.harness.runner.run import _Run
+from fastlora_verify.harness.runner.judging import Judging
 
 MOD = '''\
 """Patches layers."""
@@ -110,14 +110,14 @@ def killers(column: ColumnOutcome) -> list[list[str]]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Every run of a mutant: its name, and whether it was one of all tests."""
     found: list[tuple[str, bool]] = []
-    task_of = _Run._task
+    task_of = Judging._task
 
-    def noted(self: _Run, mutant: object, reach: object, *rest: object, **named: object) -> object:
+    def noted(self: Judging, mutant: object, reach: object, *rest: object, **named: object) -> object:
         task = task_of(self, mutant, reach, *rest, **named)  # type: ignore[arg-type]
         found.append((task.name, task.stages[0].only is None))
         return task
 
-    monkeypatch.setattr(_Run, "_task", noted)
+    monkeypatch.setattr(Judging, "_task", noted)
     return found
 
 
@@ -128,13 +128,14 @@ def test_a_class_that_is_left_patched_fails_the_tests_that_plain_pytest_fails(
     mutants = [
         mutant_of(root, "src/mod.py", LEFT_PATCHED, "    pass\n", name="left"),
         mutant_of(root, "src/mod.py", "x + 1", "x + 2", name="clean"),
+        mutant_of(root, "src/mod.py", "x + 1", "1 + x", name="survives"),
     ]
-    column, events = run_one(target_of(root, "mod"), mutants, options_for(tmp_path, workers=1, audit=2))
+    column, events = run_one(target_of(root, "mod"), mutants, options_for(tmp_path, workers=1, audit=3))
     assert {"selection", "collected-once"} <= set(events.controls)
-    assert killers(column) == [["test_unpatched", "test_layer"], ["test_f"]]
-    assert [m.counts for m in column.mutants] == [Counts(passed=10, failed=2), Counts(passed=11, failed=1)]
+    assert killers(column) == [["test_unpatched", "test_layer"], ["test_f"], []]
+    assert [(m.counts.passed, m.counts.failed) for m in column.mutants] == [(10, 2), (11, 1), (12, 0)]
     assert column.audit_differences == ()
-    assert runs == [("left", False), ("clean", False), ("left", True)]
+    assert runs == [("left", False), ("clean", False), ("survives", False), ("left", True)]
 
 
 @pytest.mark.parametrize("collect_once", [True, False], ids=["hosted", "forked"])
