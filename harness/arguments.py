@@ -103,6 +103,16 @@ def wanted(
     return found
 
 
+def shard(text: str | None) -> tuple[int, int] | None:
+    """`2/3` as (2, 3). Raises UsageError."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise UsageError(f"--shard {text}: not a shard; give K/N, where K is from 1 to N, as in --shard 2/3")
+    return int(found[1]), int(found[2])
+
+
 def seeds(text: str | None) -> tuple[int, ...]:
     """`20` is 20 seeds from 0; `5,13` and `3-11` are those. Raises UsageError."""
     if text is None:

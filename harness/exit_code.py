@@ -96,5 +96,7 @@ def _is_red(record: RunRecord) -> bool:
 
 
 def _verdicts(record: RunRecord) -> bool:
+    if record.shard is not None and not record.shard.part:  # nothing was to be judged, where it could have been
+        return any(column.not_run is None for column in record.columns)
     results = [result for mutant in record.mutants for result in mutant.results.values()]
     return any(result.status not in NOT_JUDGED for result in results)

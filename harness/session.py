@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ from fastlora_verify.harness.trees.columns import Wanted, ids_of, specs_of
 from fastlora_verify.harness.trees.revision import cpu_model
 from fastlora_verify.harness.trees.same_blobs import with_same_blobs
 from fastlora_verify.harness.trees.scratch_git import Conflicts
-from fastlora_verify.reports.record import RunRecord
+from fastlora_verify.reports.record import RunRecord, Shard
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Request:
     select: bool = True
     resume: bool = True
     mode: str = COUNT
+    shard: tuple[int, int] | None = None  # (K, N): of the mutants, part K of N
 
 
 def version() -> str:
@@ -157,16 +158,19 @@ def mutate(request: Request, selection: Selection, events: Events) -> RunRecord:
             columns = ready(session.fitted(trees), with_base(selection, session.target), kept)
             check_whole(columns[0].loaded, selection, [one.loaded for one in columns[1:]])
             tell_faults([one.loaded for one in columns], events)
-            mutants = dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants)
-            earlier = read_previous(request.previous, mutants, ((c.column.id, c.column.device) for c in columns))
+            names = tuple(dict.fromkeys(mutant.name for one in columns for mutant in one.loaded.mutants))
+            shard = Shard(number=request.shard[0], of=request.shard[1], names=names) if request.shard else None
+            part = frozenset(names if shard is None else shard.part)
+            earlier = read_previous(request.previous, names, ((c.column.id, c.column.device) for c in columns), part)
             session.learn(earlier)
-            record = compared(_mutated(session, columns, events), earlier, request.previous)
+            record = replace(_mutated(session, columns, part, events), shard=shard)
+            record = compared(record, earlier, request.previous)
             return session.kept(session.with_suite(record))
     except Conflicts as found:
         return session.kept(stopped_record(session.target, session.told(), found))
 
 
-def _mutated(session: _Session, columns: Sequence[Ready], events: Events) -> RunRecord:
+def _mutated(session: _Session, columns: Sequence[Ready], part: Collection[str], events: Events) -> RunRecord:
     def run(places: Sequence[int]) -> Sequence[ColumnOutcome]:
         chosen = [columns[place] for place in places]
         first = chosen[0]
@@ -174,10 +178,11 @@ def _mutated(session: _Session, columns: Sequence[Ready], events: Events) -> Run
             return [without_tests(one) for one in chosen]
         decides = under_review(session.specs)
         options = replace(_options(session, first), beside=not any(decides[place] for place in places))
-        return run_columns(first.loaded.target, first.loaded.mutants, [one.column for one in chosen], options, events)
+        own = [one.column for one in chosen]
+        return run_columns(first.loaded.target, first.loaded.mutants, own, options, events, part)
 
     all_fitted = [one.fitted for one in columns]
-    mutants, outcomes = side_by_side(columns, each_tree_once(all_fitted, run))
+    mutants, outcomes = side_by_side(columns, each_tree_once(all_fitted, run), part)
     silent = [why_not_asked(one.loaded.target) for one in columns]
     told = session.told(*([f"no oracle was asked: {silent[0]}"] if session.request.oracles and all(silent) else []))
     first = columns[under_review(session.specs).index(True)].loaded

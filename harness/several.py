@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fastlora_verify.harness.errors import EditError, Failure, NothingToRun, UnknownName
@@ -148,13 +148,14 @@ def without_tests(one: Ready) -> ColumnOutcome:
 
 
 def side_by_side(
-    columns: Sequence[Ready], outcomes: Sequence[ColumnOutcome]
+    columns: Sequence[Ready], outcomes: Sequence[ColumnOutcome], part: Collection[str]
 ) -> tuple[list[Mutant], list[ColumnOutcome]]:
-    """Every mutant that some column has, as its first column has it; the outcomes, with what has no site there."""
+    """Each mutant of `part` as its first column has it; the outcomes, with what has no site there."""
     mutants: dict[str, Mutant] = {}
     for one in columns:
         for mutant in one.loaded.mutants:
-            mutants.setdefault(mutant.name, mutant)
+            if mutant.name in part:
+                mutants.setdefault(mutant.name, mutant)
     whole = []
     for one, outcome in zip(columns, outcomes, strict=True):
         known = {found.mutant: found for found in outcome.mutants}

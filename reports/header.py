@@ -27,8 +27,21 @@ def heading(record: RunRecord, found: Classified) -> str:
         if alive
         else f"{killed} of {counted(total, 'mutant')} killed"
     )
-    told = [alarm(record), _verdict(record, found), *(_gates(count, record) for count in gate_counts(record))]
+    title += f" (shard {record.shard})" if record.shard is not None else ""
+    verdict = _verdict(record, found) if total else "**None had to be judged here.**"
+    told = [_part(record), alarm(record), verdict, *(_gates(count, record) for count in gate_counts(record))]
     return f"## fastlora-verify: {prose(record.target.name, 80)}: {title}\n\n{' '.join(filter(None, told))}"
+
+
+def _part(record: RunRecord) -> str:
+    """That this is not the whole run, and how to get it."""
+    shard = record.shard
+    if shard is None:
+        return ""
+    return (
+        f"**Shard {shard.number} of {shard.of}: {len(record.mutants)} of {counted(len(shard.names), 'mutant')}, not "
+        f"the whole run.** `fastlora-verify report` over the records of all {shard.of} gives that."
+    )
 
 
 def _gates(count: GateCount, record: RunRecord) -> str:

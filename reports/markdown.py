@@ -70,7 +70,7 @@ def render(record: RunRecord, limit: int = LIMIT, *, output: bool = False) -> st
 def _parts(record: RunRecord) -> list[Part]:
     if record.stopped is not None:
         return [fixed(stopped_text(record.target.name, record.stopped)), fixed(what_ran(record, suite=False))]
-    if record.mutants:
+    if record.mutants or record.shard is not None:
         return _mutant_parts(record)
     if record.suite is not None and not record.oracles:
         return suite_parts(record, alone=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fastlora_verify.reports.decode import RecordError, decode, encode
+from fastlora_verify.reports.origins import RunOrigin, Shard
 from fastlora_verify.reports.results import Counts, Gone, How, Killer, LastRound, ReachedTest, Result, Status, Then
 from fastlora_verify.reports.suite_record import SuiteRecord
 
@@ -30,7 +31,7 @@ Asked = Literal["count", "verdict"]
 # fmt: off
 __all__ = [
     "LIBRARIES", "SCHEMA_VERSION", "Counts", "Gone", "How", "Killer", "LastRound", "ReachedTest", "RecordError",
-    "Result", "RunRecord", "Status", "Then", "dumps", "from_json", "loads", "to_json",
+    "Result", "RunOrigin", "RunRecord", "Shard", "Status", "Then", "dumps", "from_json", "loads", "to_json",
 ]
 # fmt: on
 
@@ -195,18 +196,6 @@ class Audit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOrigin:
-    """One of the runs that a merged record is made of."""
-
-    file: str
-    tool_version: str
-    command: tuple[str, ...]
-    started_at: str
-    seconds: float
-    columns: tuple[str, ...]  # ids in the merged record
-
-
-@dataclass(frozen=True, kw_only=True)
 class ConflictRecord:
     """A path that could not be merged."""
 
@@ -244,6 +233,7 @@ class RunRecord:
     saved_as: str = ""  # where this record lies as JSON, as the user knows the place
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by digest: paths in the copy, their SHA-256
     merged: tuple[RunOrigin, ...] = ()  # the runs that a merged record is made of
+    shard: Shard | None = None  # `mutants` are one part of the run's; the others are in other records
     stopped: Stopped | None = None  # in place of columns
     suite: SuiteRecord | None = None  # the suite set against that of another revision
     last_round: LastRound | None = None  # what an earlier record says of the same mutants

@@ -44,6 +44,7 @@ def with_last_round(record: RunRecord, earlier: RunRecord, file: str) -> RunReco
     columns = _matched(record.columns, earlier.columns)
     known = {mutant.name: mutant for mutant in earlier.mutants}
     names = {mutant.name for mutant in record.mutants}
+    everywhere = names if record.shard is None else set(record.shard.names)
     by_id = {column.id: column for column in earlier.columns}
     pairs = [(column, by_id[columns[column.id]]) for column in record.columns if column.id in columns]
     same = {
@@ -59,7 +60,7 @@ def with_last_round(record: RunRecord, earlier: RunRecord, file: str) -> RunReco
         other_versions=_other_versions(record, earlier, pairs),
         unmutated={mine.id: _counts(then.baseline) for mine, then in pairs if then.baseline is not None},
         then={name: _then(known[name], columns) for name in known if name in names},
-        gone=tuple(_gone(mutant) for name, mutant in known.items() if name not in names),
+        gone=tuple(_gone(mutant) for name, mutant in known.items() if name not in everywhere),
     )
     return replace(record, last_round=last)
 

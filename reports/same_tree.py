@@ -24,6 +24,7 @@ def origins(name: str, record: RunRecord) -> tuple[RunOrigin, ...]:
         started_at=record.started_at,
         seconds=record.seconds,
         columns=tuple(column.id for column in record.columns),
+        shard=str(record.shard or ""),
     )
     return record.merged or (own,)
 

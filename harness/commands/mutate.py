@@ -82,6 +82,10 @@ def mutate(
         bool, typer.Option("--no-resume", help="Run everything anew, whatever earlier runs found.")
     ] = False,
     show_output: ShowOutput = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="K/N", help="Part K of N of the mutants; `report` puts the N records together."),
+    ] = None,
     no_oracles: Annotated[bool, typer.Option("--no-oracles", help="Don't run the oracles on the mutants.")] = False,
 ) -> int:
     """Break the kernels, one small edit at a time, and report which edits the tests notice."""
@@ -110,6 +114,7 @@ def mutate(
         select=not no_select,
         resume=not no_resume,
         mode=mode.value,
+        shard=arguments.shard(shard),
     )
     arguments.check_writable(json, report)
     with progress() as events:

@@ -9,7 +9,7 @@ import typer
 
 from fastlora_verify.harness.commands.options import Previous, ShowOutput
 from fastlora_verify.harness.errors import UsageError, check_names
-from fastlora_verify.harness.exit_code import ExitCode
+from fastlora_verify.harness.exit_code import ORDER, ExitCode, of_run
 
 SEPARATE = "--separate shows one after the other"
 
@@ -21,10 +21,14 @@ def report(
     separate: Annotated[bool, typer.Option("--separate", help="One record after the other, none merged.")] = False,
     show_output: ShowOutput = False,
 ) -> int:
-    """Show run records again. Several, of one tree on different machines, become one table."""
+    """Show run records again. Several, of one tree on different machines, become one table.
+
+    All shards of a run become that run, and the exit status is the run's.
+    """
     from fastlora_verify.harness.records import beside, read_merged
     from fastlora_verify.harness.sweep.read import read_sweeps
     from fastlora_verify.reports import markdown, sweep_text
+    from fastlora_verify.reports.merge_shards import is_whole_run
     from fastlora_verify.reports.registry import FORMATS
 
     check_names("format", [how], list(FORMATS))
@@ -45,4 +49,5 @@ def report(
         )
     for record in shown:
         typer.echo(markdown.render(record, output=True) if show_output else FORMATS[how](record), nl=False)
-    return ExitCode.OK
+    applying = {ExitCode.OK, *(of_run(record) for record in shown if is_whole_run(record))}
+    return next(code for code in ORDER if code in applying)

@@ -38,7 +38,7 @@ def _before(column: Column, record: RunRecord, earlier: RunRecord | None) -> str
 
 def _asked(record: RunRecord) -> tuple[object, ...]:
     """What two runs must have in common beside the files."""
-    return record.tool_version, record.target.name, record.target.tests
+    return record.tool_version, record.target.name, record.target.tests, record.shard
 
 
 def _same(one: Column, other: Column) -> bool:
