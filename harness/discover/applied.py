@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -10,7 +9,6 @@ import libcst.matchers as m
 
 from fastlora_verify.harness.discover.calls import CallGraph, Function
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
-from fastlora_verify.mutations.tree import children
 
 BASE = m.Arg(value=m.Attribute(attr=m.Name("Function")) | m.Name("Function"))
 CLASS, APPLY = "class", "apply"  # what an expression can mean: the Function itself, or its `apply`
@@ -88,7 +86,7 @@ class Applied:
             return CLASS
         outer = scope
         while True:  # from the innermost scope outwards
-            values = tuple(_assigned(_body(module, outer), name))
+            values = tuple(self.graph.assignments.of(_body(module, outer), name))
             if values:
                 return self._any(values, module, outer, steps)
             if not outer:
@@ -112,7 +110,8 @@ class Applied:
         holder = module.scopes.get(around)
         if not isinstance(holder, cst.ClassDef):
             return ""
-        values = (*_assigned(holder, name), *_set_on_self(holder, name))
+        assigned = self.graph.assignments
+        values = (*assigned.of(holder, name), *assigned.on_self(holder, name))
         return self._any(values, module, around, steps)
 
     def _made(self, node: cst.Call, module: ParsedModule, scope: str, steps: int) -> str:
@@ -137,33 +136,3 @@ def _class_around(module: ParsedModule, scope: str) -> str:
     while outer and not isinstance(module.scopes[outer], cst.ClassDef):
         outer = outer.rpartition(".")[0]
     return outer
-
-
-def _own(holder: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The nodes of a scope, those of the scopes inside it left out."""
-    stack = list(children(holder))
-    while stack:
-        node = stack.pop()
-        yield node
-        if not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            stack.extend(children(node))
-
-
-def _assigned(holder: cst.CSTNode, name: str) -> Iterator[cst.BaseExpression]:
-    """What a scope assigns to a name."""
-    for node in _own(holder):
-        targets: list[cst.BaseExpression] = []
-        if isinstance(node, cst.Assign):
-            targets = [t.target for t in node.targets]
-        elif isinstance(node, cst.AnnAssign | cst.NamedExpr):
-            targets = [node.target]
-        value = node.value if isinstance(node, cst.Assign | cst.AnnAssign | cst.NamedExpr) else None
-        if value is not None and any(m.matches(target, m.Name(name)) for target in targets):
-            yield value
-
-
-def _set_on_self(holder: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
-    """What the methods of a class assign to `self.name`."""
-    for node in m.findall(holder, m.Assign(targets=[m.AssignTarget(m.Attribute(m.Name("self"), m.Name(name)))])):
-        assert isinstance(node, cst.Assign)
-        yield node.value

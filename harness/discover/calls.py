@@ -9,6 +9,7 @@ from functools import cached_property
 import libcst as cst
 import libcst.matchers as m
 
+from fastlora_verify.harness.discover.assignments import Assignments
 from fastlora_verify.mutations.calls import COMMON_METHODS
 from fastlora_verify.mutations.interpret import absolute_module
 from fastlora_verify.mutations.source import ParsedModule, TargetSource
@@ -59,6 +60,7 @@ class CallGraph:
         self.source = source
         self._own: dict[str, list[cst.CSTNode]] = {}
         self._closures: dict[str, tuple[Function, ...]] = {}
+        self.assignments = Assignments()
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
