@@ -113,6 +113,16 @@ def shard(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
+def check_executor(executor: str, address: str | None) -> None:
+    """Raises UsageError where Ray is asked for and not installed, or an address has no use."""
+    from fastlora_verify.harness.runner.ray_cluster import check_installed
+
+    if executor == "ray":
+        check_installed()
+    elif address is not None:
+        raise UsageError(f"--address {address} is that of a Ray cluster; give --executor ray as well")
+
+
 def seeds(text: str | None) -> tuple[int, ...]:
     """`20` is 20 seeds from 0; `5,13` and `3-11` are those. Raises UsageError."""
     if text is None:

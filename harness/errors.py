@@ -75,6 +75,10 @@ class PythonError(Failure):
         )
 
 
+class NodeError(Failure):
+    """Machines of a cluster that can't be used together, or are gone."""
+
+
 class FileError(Failure):
     """A file of the command line can't be read or written."""
 

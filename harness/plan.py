@@ -39,6 +39,8 @@ COUNT = "count"
 VERDICT = "verdict"
 REMEMBERED = 8  # tests of a kill
 
+LOCAL, RAY = "local", "ray"  # where tests run
+
 
 @dataclass(frozen=True)
 class Kill:
@@ -72,6 +74,8 @@ class RunOptions:
     libraries: tuple[str, ...] = ("torch", "peft", "transformers", "bitsandbytes")  # imported before the fork
     several: bool = False  # one of several trees: a red control or a missing device is a finding, and ends nothing
     beside: bool = False  # of those, one that is set beside the tree under review: its tests may run no kernel
+    executor: str = LOCAL  # LOCAL | RAY: where the tests run
+    address: str | None = None  # of the Ray cluster
     resume: bool = True  # take results of an interrupted run with the same key
     cold: bool = False  # a new interpreter for each mutant, no fork
     wall_floor: float = 20.0  # s

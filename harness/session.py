@@ -14,7 +14,7 @@ from fastlora_verify.harness.ask import Question, ask_columns
 from fastlora_verify.harness.editing.own import with_base
 from fastlora_verify.harness.errors import Failure, NoDevice, PythonError, TargetError, UnknownName
 from fastlora_verify.harness.loading import check_whole, tell_faults
-from fastlora_verify.harness.plan import COUNT, NOT_RUN, Column, ColumnOutcome, Events, RunOptions
+from fastlora_verify.harness.plan import COUNT, LOCAL, NOT_RUN, Column, ColumnOutcome, Events, RunOptions
 from fastlora_verify.harness.plans import Plans
 from fastlora_verify.harness.recording import Told, run_record, stopped_record
 from fastlora_verify.harness.records import compared, kills_in, read_previous
@@ -64,6 +64,8 @@ class Request:
     select: bool = True
     resume: bool = True
     mode: str = COUNT
+    executor: str = LOCAL
+    address: str | None = None  # of the Ray cluster
     shard: tuple[int, int] | None = None  # (K, N): of the mutants, part K of N
 
 
@@ -203,6 +205,8 @@ def _options(session: _Session, one: Ready) -> RunOptions:
         select=request.select,
         resume=request.resume,
         mode=request.mode,
+        executor=request.executor,
+        address=request.address,
         kills=session.kills,
         raising_sources=raising_sources(target, one.loaded.sources, one.loaded.kernels),
     )

@@ -44,6 +44,13 @@ class Mode(StrEnum):
     VERDICT = "verdict"
 
 
+class Executor(StrEnum):
+    """Where tests run."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
 def mutate(
     context: typer.Context,
     names: Names = None,
@@ -82,6 +89,12 @@ def mutate(
         bool, typer.Option("--no-resume", help="Run everything anew, whatever earlier runs found.")
     ] = False,
     show_output: ShowOutput = False,
+    executor: Annotated[Executor, typer.Option(help="Where the tests run: here, or on the nodes of a Ray cluster.")] = (
+        Executor.LOCAL
+    ),
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster. Default: as Ray finds one, else here.")
+    ] = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="K/N", help="Part K of N of the mutants; `report` puts the N records together."),
@@ -114,8 +127,11 @@ def mutate(
         select=not no_select,
         resume=not no_resume,
         mode=mode.value,
+        executor=executor.value,
+        address=address,
         shard=arguments.shard(shard),
     )
+    arguments.check_executor(executor.value, address)
     arguments.check_writable(json, report)
     with progress() as events:
         record = session.mutate(request, selection, events)

@@ -22,7 +22,15 @@ from fastlora_verify.harness.trees.revision import cpu_model
 
 _NO_MATTER = frozenset(
     {
-        *("run_dir", "workers", "kills", "audit", "audit_seed", "resume"),  # where, in which order, what else is done
+        *(
+            "run_dir",
+            "workers",
+            "address",
+            "kills",
+            "audit",
+            "audit_seed",
+            "resume",
+        ),  # where, in which order, what else
         *("tests", "raising_sources", "several", "beside", "mode"),  # in other keys, or in another place of this one
     }
 )

@@ -13,12 +13,13 @@ from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.audit import printed_counts, told
 from fastlora_verify.harness.runner.dependence import chains, halves, state_dependence
 from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.executor import Executor
 from fastlora_verify.harness.runner.flaky import flaky_among, said
 from fastlora_verify.harness.runner.green import first_difference, how_ended, is_empty, problem_of
 from fastlora_verify.harness.runner.jobs import Chosen, Probed
 from fastlora_verify.harness.runner.judge import End, failing, outcomes
 from fastlora_verify.harness.runner.limits import followed_limits, limits_of, plain_limits
-from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task
+from fastlora_verify.harness.runner.pool import Stage, StageResult, Task
 from fastlora_verify.harness.runner.reach import Reach, first_statements, mapped_lines, sources_of
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.harness.trees.tree import Master
@@ -58,7 +59,7 @@ class Controls:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Executor,
         master: Master,
         column: str,
         options: RunOptions,
@@ -81,8 +82,8 @@ class Controls:
 
         A column whose forked children are red, or differ from a plain pytest, gets new interpreters instead.
         """
-        mode = "fork" if self._pool.warm.forks else ("cold" if self._options.cold else "spawn")
-        notes = [f"children start anew: {self._pool.warm.ready['reason']}"] if mode == "spawn" else []
+        mode = "fork" if self._pool.forks else ("cold" if self._options.cold else "spawn")
+        notes = [f"children start anew: {self._pool.why_new}"] if mode == "spawn" else []
         try:
             baseline, end = self._steady_suite()
         except Red as red:
@@ -110,6 +111,8 @@ class Controls:
         if mode == "fork" and self._options.collect_once:
             hosted, more = self._collected_once(baseline, limits)
             notes += more
+        if self._pool.elsewhere and not hosted:
+            self._everywhere(baseline, limits)
         if reach is not None:
             reach = replace(reach, usual=frozenset(self._usual))
         return Controlled(baseline, end, tuple(self._green), mode, tuple(notes), reach, hosted)
@@ -247,6 +250,15 @@ class Controls:
             return False, [f"every mutant's tests are collected anew: {problem}"]
         self._done(COLLECTED_ONCE, begin, f"{len(baseline.libraries)} libraries preloaded")
         return True, []
+
+    def _everywhere(self, baseline: SuiteFacts, limits: Limits) -> None:
+        """The unmutated suite wherever mutants will run, not only where the other controls did."""
+        stages = (Stage(jobs.SUITE, limits),)
+        for result in self._run([Task(f"{UNMUTATED} {n}", stages) for n in range(self._pool.size)]):
+            facts = self._facts(result)
+            problem = problem_of(facts, result) or first_difference(outcomes(baseline), outcomes(facts))
+            if problem:
+                raise Red(self._column, UNMUTATED, f"not all machines give the same: {problem}")
 
     def _identity(self, limits: Limits, sources: Mapping[str, str]) -> Task:
         edits = {path: (self._master.path / path).read_bytes() for path in self._paths}

@@ -10,12 +10,13 @@ from fastlora_verify.harness.plan import CRASH, KILLED, NOT_VIABLE, SURVIVED, TI
 from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.controls import Controlled
 from fastlora_verify.harness.runner.evidence import SuiteFacts, suite_facts
+from fastlora_verify.harness.runner.executor import Executor
 from fastlora_verify.harness.runner.jobs import Chosen, Probed
 from fastlora_verify.harness.runner.judge import Subject, judge
 from fastlora_verify.harness.runner.killers_first import KillersFirst
 from fastlora_verify.harness.runner.limits import limits_of
 from fastlora_verify.harness.runner.oracle_runs import with_answers
-from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task
+from fastlora_verify.harness.runner.pool import Stage, StageResult, Task
 from fastlora_verify.harness.runner.reach import completed
 from fastlora_verify.harness.runner.store import digest
 from fastlora_verify.harness.runner.warm import Limits
@@ -69,7 +70,7 @@ class Judging:
         self._unsure: dict[str, _Unsure] = {}
         self._mutants: dict[str, Mutant] = {}
 
-    def run(self, pool: Pool, mutants: Sequence[Mutant]) -> None:
+    def run(self, pool: Executor, mutants: Sequence[Mutant]) -> None:
         """Runs every mutant, some of them more than once."""
         self._mutants = {mutant.name: mutant for mutant in mutants}
         pool.run((self._task(mutant, self._chosen(mutant), self._asked.limits) for mutant in mutants), self._done)

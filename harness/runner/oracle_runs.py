@@ -10,7 +10,8 @@ from fastlora_verify.harness.plan import CRASH, TIMEOUT, Events, MutantOutcome, 
 from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.drift import compared, has_figures
 from fastlora_verify.harness.runner.evidence import oracle_facts
-from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task
+from fastlora_verify.harness.runner.executor import Executor
+from fastlora_verify.harness.runner.pool import Stage, StageResult, Task
 from fastlora_verify.harness.runner.warm import Limits
 
 _WALL = 1800.0  # s, for the unmutated kernels
@@ -18,7 +19,7 @@ _FLOOR = 120.0  # s, for a mutant at the least
 
 
 def unmutated_answers(
-    pool: Pool, options: RunOptions, events: Events
+    pool: Executor, options: RunOptions, events: Events
 ) -> tuple[tuple[Mapping[str, Any], ...], Limits | None]:
     """The answers on the unmutated kernels, and the limits that they set for mutants; None: none is asked about."""
     if not options.oracles:

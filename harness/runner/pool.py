@@ -126,6 +126,21 @@ class Pool:
         """How many tasks run at once."""
         return len(self._workers)
 
+    @property
+    def forks(self) -> bool:
+        """Whether children are forked off the warm process."""
+        return self.warm.forks
+
+    @property
+    def why_new(self) -> str:
+        """Why they aren't, where that was wanted."""
+        return str(self.warm.ready.get("reason", ""))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Its tasks run on this machine."""
+        return False
+
     def host(self, libraries: Sequence[str]) -> str:
         """Has the tests collected in every worker's copy, with `libraries` in memory; the reason why not, if so."""
         waiting = {}

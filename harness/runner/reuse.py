@@ -11,9 +11,9 @@ from typing import Any
 from fastlora_verify.harness.plain import from_plain, to_plain
 from fastlora_verify.harness.plan import SURVIVED, Events, MutantOutcome, RunOptions
 from fastlora_verify.harness.runner.controls import Controlled
+from fastlora_verify.harness.runner.executor import Executor
 from fastlora_verify.harness.runner.jobs import Chosen
 from fastlora_verify.harness.runner.keys import Keys, Read, Tests
-from fastlora_verify.harness.runner.pool import Pool
 from fastlora_verify.harness.runner.store import Store, digest
 from fastlora_verify.harness.runner.warm import Limits
 from fastlora_verify.mutations.base import Mutant
@@ -104,10 +104,10 @@ class Reuse:
         return self._keys.narrow(mutant, self._mode, found.read, self._tests, only.tests)
 
 
-def prepared(found: Found, pool: Pool, events: Events) -> bool:
-    """Makes the pool what the controls left it as; False where children aren't started as they were then."""
+def prepared(found: Found, pool: Executor, events: Events) -> bool:
+    """Makes the pool what the controls left it as; False where children aren't started as they were then, or there."""
     controlled = found.controlled
-    if (controlled.mode == "fork") != pool.warm.forks:
+    if pool.elsewhere or (controlled.mode == "fork") != pool.forks:
         return False
     if controlled.hosted:
         problem = pool.host(controlled.baseline.libraries)

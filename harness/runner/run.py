@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastlora_verify.harness.errors import NoDevice, NothingToRun
 from fastlora_verify.harness.plan import (
+    RAY,
     AuditDifference,
     Column,
     ColumnOutcome,
@@ -21,14 +23,16 @@ from fastlora_verify.harness.runner import audit, jobs
 from fastlora_verify.harness.runner.baseline import baseline_of
 from fastlora_verify.harness.runner.context import context_key
 from fastlora_verify.harness.runner.controls import Controlled, Controls, Red
-from fastlora_verify.harness.runner.device import Device, device_of
+from fastlora_verify.harness.runner.device import Device
+from fastlora_verify.harness.runner.executor import Executor, Machines, ThisMachine
 from fastlora_verify.harness.runner.jobs import Chosen, Setting, make_bridge
 from fastlora_verify.harness.runner.judging import Asked, Judging
 from fastlora_verify.harness.runner.keys import Keys
 from fastlora_verify.harness.runner.limits import limits_of, plain_limits
 from fastlora_verify.harness.runner.normal import Normal
 from fastlora_verify.harness.runner.oracle_runs import unmutated_answers
-from fastlora_verify.harness.runner.pool import Pool, Stage, StageResult, Task, Worker, may_fork, processors
+from fastlora_verify.harness.runner.pool import Stage, StageResult, Task
+from fastlora_verify.harness.runner.ray_cluster import RayCluster
 from fastlora_verify.harness.runner.reach import sources_of
 from fastlora_verify.harness.runner.reuse import Found, Reuse, prepared, told
 from fastlora_verify.harness.runner.store import Store, runner_digest
@@ -72,12 +76,21 @@ def run_columns(
         own = [mutant for mutant in mutants if part is None or mutant.name in part]
         changed = tuple(dict.fromkeys(change.path for mutant in mutants for change in mutant.changes))
         bridge = make_bridge(scratch / "bridge")
-        run = _Run(target, own, changed, options, events, scratch, master, bridge, store, normal)
-        return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
+        with closing(_machines(options, master, scratch, events)) as machines:
+            run = _Run(target, own, changed, options, events, scratch, master, bridge, store, normal, machines)
+            return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
     finally:
         store.close()
         normal.save()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _machines(options: RunOptions, master: Master, scratch: Path, events: Events) -> Machines:
+    return (
+        RayCluster(options, master, scratch, events.note)
+        if options.executor == RAY
+        else ThisMachine(options, master, scratch)
+    )
 
 
 @dataclass
@@ -92,16 +105,16 @@ class _Run:
     bridge: Path
     store: Store
     normal: Normal
+    machines: Machines
 
     def __post_init__(self) -> None:
-        self._workers: list[Worker] = []
         self._is_source = source_side(self.target, self.master.entries)
         self._paths = tuple(path for path in self.changed if path in self.master.entries)
 
     def column(self, column: Column, *, alone: bool) -> ColumnOutcome:
         """One column, from the look for its device to the audit."""
         setting = Setting(self.target, self.options, column.device, self.bridge, self.changed)
-        device = device_of(setting, self.scratch)
+        device = self.machines.device(setting)
         if device.reason:
             if alone:
                 raise NoDevice(column.device, device.reason)
@@ -113,9 +126,8 @@ class _Run:
         self.events.column_started(column, len(self.mutants), len(known))
         if found is not None and len(known) == len(self.mutants) and not self.options.audit:
             return self._outcome(column, device, found, known, tuple(known), controls=False)
-        self._make_workers()
-        fork = may_fork(column.device, cold=self.options.cold)
-        pool = Pool(setting, self._workers, self.scratch, fork=fork and not (found and found.controlled.mode == "cold"))
+        was_cold = found is not None and found.controlled.mode == "cold"
+        pool = self.machines.executor(setting, fork=not was_cold, most=len(self.mutants))
         try:
             return self._judged_column(column, device, pool, keys, reuse, found)
         except (Red, NothingToRun) as red:
@@ -129,7 +141,7 @@ class _Run:
         self,
         column: Column,
         device: Device,
-        pool: Pool,
+        pool: Executor,
         keys: Keys,
         reuse: Reuse,
         earlier: Found | None,
@@ -160,7 +172,7 @@ class _Run:
         audited, differences = self._audit(pool, found.controlled, outcome.mutants)
         return replace(outcome, audited=audited, audit_differences=differences)
 
-    def _controls(self, column: Column, pool: Pool, keys: Keys) -> Found:
+    def _controls(self, column: Column, pool: Executor, keys: Keys) -> Found:
         controlled = Controls(pool, self.master, column.id, self.options, self._paths, self.events).check()
         oracles, limits = unmutated_answers(pool, self.options, self.events)
         return Found(controlled, oracles, limits, keys.read(controlled.baseline))
@@ -194,7 +206,7 @@ class _Run:
         )
 
     def _audit(
-        self, pool: Pool, controlled: Controlled, outcomes: Sequence[MutantOutcome]
+        self, pool: Executor, controlled: Controlled, outcomes: Sequence[MutantOutcome]
     ) -> tuple[tuple[str, ...], tuple[AuditDifference, ...]]:
         if not self.options.audit:
             return (), ()
@@ -217,13 +229,6 @@ class _Run:
 
     def _audit_task(self, mutant: Mutant, limits: Limits) -> Task:
         return Task(mutant.name, (Stage(jobs.AUDIT, limits),), self.master.edits(mutant.changes))
-
-    def _make_workers(self) -> None:
-        if self._workers:
-            return
-        count = self.options.workers or processors()
-        for index in range(max(1, min(count, len(self.mutants)))):
-            self._workers.append(Worker(self.master, self.scratch / f"w{index}"))
 
     def _blobs(self) -> Blobs:
         return blobs_of(self.target, self.master.entries, self.options.tests or self.target.tests)
