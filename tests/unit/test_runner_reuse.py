@@ -11,7 +11,7 @@ import pytest
 from runner_trees import mutant_of, options_for, outcome_of, run_one, target_of
 
 from fastlora_verify.harness.plan import ColumnOutcome
-from fastlora_verify.harness.runner import run
+from fastlora_verify.harness.runner import executor
 from fastlora_verify.mutations.base import Mutant
 
 SOURCE = '''\
@@ -90,7 +90,7 @@ def test_a_second_run_runs_nothing(tree: Tree, monkeypatch: pytest.MonkeyPatch) 
     first, controls, ran = tree.run()
     assert (statuses(first), ran) == (VERDICTS, ALL)
     assert "unmutated" in controls
-    monkeypatch.setattr(run, "Pool", None)  # no warm process
+    monkeypatch.setattr(executor, "Pool", None)  # no warm process
     second, controls, ran = tree.run()
     assert (controls, ran) == ([], [])
     assert replace(second, notes=(), reused=()) == replace(first, notes=(), reused=())
