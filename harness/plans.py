@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fastlora_verify import mutations as package
 from fastlora_verify.harness.plain import from_plain, to_plain
+from fastlora_verify.harness.spared import drop_oldest, write_spared
 from fastlora_verify.mutations.base import KernelRoles, Mutation
 from fastlora_verify.mutations.plan import Plan
 from fastlora_verify.mutations.source import SourceFile
@@ -49,12 +50,8 @@ class Plans:
         return plan
 
     def _write(self, path: Path, plan: Plan) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_bytes(json.dumps(to_plain(plan), separators=(",", ":")).encode("utf-8", "surrogatepass"))
-        partial.replace(path)
-        for old in sorted(self._folder.glob("*.json"), key=lambda one: -one.stat().st_mtime)[_MOST:]:
-            old.unlink(missing_ok=True)
+        write_spared(path, json.dumps(to_plain(plan), separators=(",", ":")).encode("utf-8", "surrogatepass"))
+        drop_oldest(self._folder, _MOST)
 
 
 def _read(path: Path) -> Plan | None:

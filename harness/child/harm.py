@@ -21,6 +21,7 @@ from fastlora_verify.harness.child.left import Look, own_path
 from fastlora_verify.harness.child.place import real_folder
 from fastlora_verify.harness.child.probe import Probe
 
+OWN = "the target's own: "  # how names begin of what the target and its tests keep values in
 _DEPTH = 4
 _PATCHED = ("torch.nn", "torch.autograd", "peft", "bitsandbytes", "transformers")  # packages that kernels patch
 _CALLED = (FunctionType, BuiltinFunctionType, type)
@@ -117,7 +118,7 @@ class Harm:
 
         def look_again() -> None:
             if self._value(value) != before:
-                self._fixtures.add(f"the fixture {fixture.argname} of {fixture.baseid}")
+                self._fixtures.add(f"{OWN}the fixture {fixture.argname} of {fixture.baseid}")
 
         fixture.addfinalizer(look_again)
 
@@ -146,7 +147,7 @@ class Harm:
         for name, before in self._own.items():
             module = sys.modules.get(name)
             after = self._names(module) if module is not None else {}
-            yield from (f"{name}.{changed}" for changed in _differing(before, after))
+            yield from (f"{OWN}{name}.{changed}" for changed in _differing(before, after))
 
     # -- settings ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fastlora_verify.harness.child.harm import OWN
 from fastlora_verify.harness.plan import CRASH, KILLED, NOT_VIABLE, SURVIVED, TIMEOUT, MutantOutcome, RunOptions
 from fastlora_verify.harness.runner import jobs
 from fastlora_verify.harness.runner.controls import Controlled
@@ -130,9 +131,19 @@ class Judging:
                 yield None
             if outcome.status == KILLED:
                 return
-        # Tests that were not chosen may see what is left.
-        if (outcome.status == SURVIVED and facts.harmed is None) or (facts.harmed or frozenset()) - self._usual:
+        if self._may_be_seen(facts.harmed, survived=outcome.status == SURVIVED):
             yield None
+
+    def _may_be_seen(self, harmed: frozenset[str] | None, *, survived: bool) -> bool:
+        """Whether tests that were not chosen may see what a run left behind.
+
+        What the unmutated tests change as well is no harm by itself. But what a store of the target then holds may be
+        another thing on the mutant: before a mutant is said to survive, all tests have looked.
+        """
+        if harmed is None:  # not looked at: the run did not come to its end
+            return survived
+        left = harmed - self._usual
+        return bool(left) or (survived and any(name.startswith(OWN) for name in harmed))
 
     def _keep_log(self, name: str, output: str) -> None:
         self._logs.mkdir(exist_ok=True)

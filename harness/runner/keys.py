@@ -93,18 +93,18 @@ class Keys:
         entry = self._master.entries.get(path)
         return entry.content if entry is not None else ""
 
-    def exact(self, mutant: Mutant, mode: str, read: Read) -> str:
-        """The key of a mutant where nothing changed that counts; `mode` is that of the options."""
-        return digest(self.tree, mode, read.files, read.tree, self._mutant(mutant))
+    def exact(self, mutant: Mutant, asked: str, read: Read) -> str:
+        """The key of a mutant where nothing changed that counts; `asked` is what of the tests."""
+        return digest(self.tree, asked, read.files, read.tree, self._mutant(mutant))
 
-    def narrow(self, mutant: Mutant, mode: str, read: Read, tests: Tests, chosen: Iterable[str]) -> str | None:
+    def narrow(self, mutant: Mutant, asked: str, read: Read, tests: Tests, chosen: Iterable[str]) -> str | None:
         """The key of a mutant that only these tests can see; None where other tests' statements may matter."""
         bodies = tests.bodies(chosen)
         if bodies is None:
             return None
         others = {name: form for name, form in self._forms.items() if name not in tests.files}
         common = [self._context, others, tests.common, read.files, read.tree]
-        return digest(common, bodies, mode, sorted(chosen), self._mutant(mutant))
+        return digest(common, bodies, asked, sorted(chosen), self._mutant(mutant))
 
     def tests(self, facts: SuiteFacts) -> Tests:
         """The tests of the unmutated run, by their files."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness.plain import from_plain, to_plain
+from fastlora_verify.harness.spared import write_spared
 
 FILE = "normal.json"
 _MOST = 20_000  # digests that are kept
@@ -64,9 +65,7 @@ class Normal:
             return
         older = list(self._known.items())[-_MOST:]
         text = json.dumps({"version": self._version, "known": {**dict(older), **self._used}}, separators=(",", ":"))
-        partial = self._path.with_name(f".{FILE}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self._path)
+        write_spared(self._path, text.encode("utf-8"))
 
     def _kept(self, what: str, data: bytes, make: Callable[[], Any]) -> Any:
         key = hashlib.sha256(what.encode() + b"\0" + data).hexdigest()

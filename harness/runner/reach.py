@@ -203,7 +203,9 @@ def _is_cached(node: FunctionNode) -> bool:
 
 def completed(facts: SuiteFacts, baseline: SuiteFacts) -> SuiteFacts:
     """The facts of a run of chosen tests, as those of the whole suite: a test that wasn't run is as it was."""
-    if facts.recollected or not facts.ended:
+    if facts.recollected or not facts.ended or facts.collected_digest != baseline.collected_digest:
+        return facts
+    if facts.collected.keys() - baseline.collected.keys():  # a file that could not be collected, or skipped itself
         return facts
     tests: dict[str, Case] = {}
     added: dict[str, int] = {}

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fastlora_verify.harness.plain import from_plain, to_plain
-from fastlora_verify.harness.plan import SURVIVED, Events, MutantOutcome, RunOptions
+from fastlora_verify.harness.plan import KILLED, NOT_VIABLE, Events, MutantOutcome, RunOptions
 from fastlora_verify.harness.runner.controls import Controlled
 from fastlora_verify.harness.runner.executor import Executor
 from fastlora_verify.harness.runner.jobs import Chosen
 from fastlora_verify.harness.runner.keys import Keys, Read, Tests
 from fastlora_verify.harness.runner.store import Store, digest
 from fastlora_verify.harness.runner.warm import Limits
+from fastlora_verify.harness.spared import drop_oldest, write_spared
 from fastlora_verify.mutations.base import Mutant
 
 FOLDER = "controls"
@@ -62,18 +62,13 @@ class Reuse:
         controlled = found.controlled
         if controlled.reach is not None:
             controlled = replace(controlled, reach=replace(controlled.reach, sources={}))
-        folder = self._file.parent
-        folder.mkdir(exist_ok=True)
         text = json.dumps(to_plain(replace(found, controlled=controlled)), separators=(",", ":"), default=repr)
-        partial = self._file.with_suffix(".partial")
-        partial.write_bytes(text.encode("utf-8", "surrogatepass"))
-        partial.replace(self._file)
-        for path in sorted(folder.glob("*.json"), key=_age)[_MOST:]:
-            path.unlink(missing_ok=True)
+        write_spared(self._file, text.encode("utf-8", "surrogatepass"))
+        drop_oldest(self._file.parent, _MOST)
 
     def exact(self, mutants: Iterable[Mutant], found: Found) -> dict[str, MutantOutcome]:
         """Outcomes of mutants for which nothing changed that counts."""
-        kept = {mutant.name: self._store.get(self._keys.exact(mutant, self._mode, found.read)) for mutant in mutants}
+        kept = {mutant.name: self._store.get(self._exact(mutant, found)) for mutant in mutants}
         return {name: outcome for name, outcome in kept.items() if outcome is not None}
 
     def narrow(self, mutants: Iterable[Mutant], found: Found) -> dict[str, MutantOutcome]:
@@ -93,15 +88,22 @@ class Reuse:
 
     def add(self, mutant: Mutant, outcome: MutantOutcome, found: Found, only: Chosen | None) -> None:
         """Keeps an outcome that running these tests gave; None: all of them."""
-        narrow = self._narrow(mutant, found, only) if outcome.status != SURVIVED else None
-        self._store.add(self._keys.exact(mutant, self._mode, found.read), outcome, narrow)
+        lasting = outcome.status in (KILLED, NOT_VIABLE)  # a survivor, or trouble of the machine's, is run again
+        self._store.add(self._exact(mutant, found), outcome, self._narrow(mutant, found, only) if lasting else None)
+
+    def _exact(self, mutant: Mutant, found: Found) -> str:
+        return self._keys.exact(mutant, self._asked(found), found.read)
+
+    def _asked(self, found: Found) -> str:
+        """The mode, and the tests whose failures kill nothing."""
+        return json.dumps([self._mode, sorted(found.controlled.baseline.flaky)])
 
     def _narrow(self, mutant: Mutant, found: Found, only: Chosen | None) -> str | None:
         if only is None:
             return None
         if self._tests is None:
             self._tests = self._keys.tests(found.controlled.baseline)
-        return self._keys.narrow(mutant, self._mode, found.read, self._tests, only.tests)
+        return self._keys.narrow(mutant, self._asked(found), found.read, self._tests, only.tests)
 
 
 def prepared(found: Found, pool: Executor, events: Events) -> bool:
@@ -114,10 +116,6 @@ def prepared(found: Found, pool: Executor, events: Events) -> bool:
         if problem:
             events.note(f"every mutant's tests are collected anew: {problem}")
     return True
-
-
-def _age(path: Path) -> float:
-    return -path.stat().st_mtime
 
 
 def told(known: Sized, all_: Sized, *, controls: bool) -> tuple[str, ...]:

@@ -80,9 +80,9 @@ def run_columns(
             run = _Run(target, own, changed, options, events, scratch, master, bridge, store, normal, machines)
             return [run.column(column, alone=len(columns) == 1 and not options.several) for column in columns]
     finally:
+        shutil.rmtree(scratch, ignore_errors=True)
         store.close()
         normal.save()
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _machines(options: RunOptions, master: Master, scratch: Path, events: Events) -> Machines:

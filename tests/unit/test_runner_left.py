@@ -141,3 +141,17 @@ def test_a_state_that_a_test_needs_from_another_of_its_half_is_found(tmp_path: P
     column, events = run_one(target_of(root, "mod"), [mutant], options_for(tmp_path))
     assert column.mutants[0].status == "survived"
     assert "test_c is passed after the tests before it and failed without them" in events.notes[0]
+
+
+def test_what_every_run_changes_may_hold_something_else_on_a_mutant(tmp_path: Path) -> None:
+    """A store of the mutated file grows on the unmutated tree as well: what it holds then is what counts."""
+    root = tmp_path / "tree"
+    mod = "STORE = {}\n\ndef f(x):\n    STORE[x] = x + 1\n    return x\n\ndef g(x):\n    return STORE.get(x, 2)\n"
+    tests = "def test_a():\n    import mod\n    mod.f(1)\n\ndef test_b():\n    import mod\n    assert mod.g(1) == 2\n"
+    for name, text in {"src/mod.py": mod, "tests/test_it.py": tests}.items():
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text(text)
+    mutant = mutant_of(root, "src/mod.py", "x + 1", "x + 2")
+    column, _ = run_one(target_of(root, "mod"), [mutant], options_for(tmp_path, workers=1, audit=1))
+    assert (column.mutants[0].status, column.mutants[0].counts) == (KILLED, Counts(passed=1, failed=1))
+    assert column.audit_differences == ()

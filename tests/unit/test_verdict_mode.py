@@ -186,3 +186,17 @@ def test_results_of_one_mode_are_none_of_the_other(tmp_path: Path) -> None:
     stopped, _ = run(tmp_path, root, mutant, mode=VERDICT)
     whole, _ = run(tmp_path, root, mutant, mode=COUNT)
     assert (stopped.mutants[0].counts, whole.mutants[0].counts) == (Counts(failed=1), Counts(failed=6))
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "import mod\nWANT = mod.f(1)\n\n\ndef test_a(): assert WANT == 2\n",
+        "import mod, pytest\n\n\n@pytest.mark.parametrize('x', [mod.f(1)])\ndef test_a(x): assert x == 2\n",
+    ],
+    ids=["module level", "parametrize"],
+)
+def test_a_file_that_cannot_be_collected_any_more_kills(tmp_path: Path, tests: str) -> None:
+    root = tree(tmp_path, tests)
+    count, verdict = both(tmp_path, root, mutant_of(root, "src/mod.py", "x + 1", "x.nothing"))
+    assert (count.status, verdict.status) == (KILLED, KILLED)
