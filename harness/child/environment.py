@@ -28,8 +28,8 @@ def versions() -> dict[str, str]:
 
 
 def installed() -> dict[str, Any]:
-    """`installed`, a digest of the interpreter and of every distribution's list of files, their hashes included; and
-    `editable`, the folders of those that are run from where they are edited, which no list describes.
+    """`installed`, a digest of the interpreter, of every distribution's list of files, their hashes included, and of
+    the libraries' files as they lie; and `editable`, the folders of those that are run from where they are edited.
     """
     total = hashlib.sha256(f"{sys.version} {platform.machine()}".encode())
     editable = []
@@ -43,7 +43,23 @@ def installed() -> dict[str, Any]:
             editable += [] if own else [unquote(urlsplit(origin["url"]).path)]
         if not own:
             total.update(folder.name.encode() + b"\0" + _content(folder))
+    for line in _as_they_lie():
+        total.update(line.encode("utf-8", "surrogateescape"))
     return {"installed": total.hexdigest(), "editable": editable}
+
+
+def _as_they_lie() -> Iterator[str]:
+    """Path, size and time of the libraries' files: an edit in place leaves their lists of files as they were."""
+    tops = [Path(entry, name) for entry in sys.path for name in LIBRARIES if Path(entry, name).is_dir()]
+    waiting = [str(top) for top in tops]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [] if entry.name == "__pycache__" else [entry.path]
+                elif entry.name.endswith((".py", ".so", ".pth")):
+                    info = entry.stat(follow_symlinks=False)
+                    yield f"{entry.path} {info.st_size} {info.st_mtime_ns}\n"
 
 
 def _distributions() -> Iterator[Path]:
