@@ -20,20 +20,8 @@ from fastlora_verify.harness.targets.listing import python_files
 from fastlora_verify.harness.targets.target import Target
 from fastlora_verify.harness.trees.revision import cpu_model
 
-_NO_MATTER = frozenset(
-    {
-        *(
-            "run_dir",
-            "workers",
-            "address",
-            "kills",
-            "audit",
-            "audit_seed",
-            "resume",
-        ),  # where, in which order, what else
-        *("tests", "raising_sources", "several", "beside", "mode"),  # in other keys, or in another place of this one
-    }
-)
+_ELSEWHERE = {"tests", "raising_sources", "several", "beside", "mode"}  # in other keys, or at another place of this one
+_NO_MATTER = _ELSEWHERE | {"run_dir", "workers", "address", "kills", "audit", "audit_seed", "resume"}
 # What names a terminal, a login or one job of a CI service.
 _SESSION = re.compile(
     "PWD|OLDPWD|SHLVL|_|TERM|TERM_PROGRAM|COLORTERM|COLUMNS|LINES|WINDOWID|DISPLAY|TTY|TMUX|TMUX_PANE|STY|PS1|MAIL|"

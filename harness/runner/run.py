@@ -150,9 +150,9 @@ class _Run:
         if found is None or not prepared(found, pool, self.events):
             found, earlier = self._controls(column, pool, keys), None
             reuse.keep_controls(found)
-        outcomes = reuse.exact(self.mutants, found) if self.options.resume else {}
+        outcomes = reuse.exact(self.mutants, found)  # none without `resume`: the store has none then
         unknown = [mutant for mutant in self.mutants if mutant.name not in outcomes]
-        outcomes |= reuse.narrow(unknown, found) if self.options.resume else {}
+        outcomes |= reuse.narrow(unknown, found)
         known = tuple(outcomes)
         if earlier is None:
             for name in known:
